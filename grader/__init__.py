@@ -1,0 +1,3 @@
+"""Ranklings: grade distributed-training exercises on real ranks."""
+
+__version__ = "0.1.0"

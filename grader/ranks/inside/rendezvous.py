@@ -1,0 +1,68 @@
+"""How ranks find each other without ever colliding with another grading.
+
+The harness's own group meets in a file on a fresh path. When the learner's code does
+the rendezvous, its TCP store is served by a process of the harness, on a port that the
+kernel chose, and every rank of the run becomes a client of it: two gradings side by
+side cannot want the same port. `docs/decisions` has the measurements.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch.distributed as dist
+
+from grader.ranks.inside.report import Report
+
+GROUP_TIMEOUT = timedelta(minutes=30)
+"""Far above any deadline: the process outside, which knows who waits for whom, acts first."""
+ADDRESS = "127.0.0.1"
+
+
+def join(path: str, rank: int, world_size: int) -> None:
+    """Make this process `rank` of the default Gloo group that meets in the file `path`."""
+    store = dist.FileStore(path, world_size)
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=world_size, timeout=GROUP_TIMEOUT
+    )
+    # Gloo connects lazily; without this a fast rank may use a pair that is not there yet.
+    dist.barrier()
+
+
+def serve(port_fd: int) -> NoReturn:
+    """Serve a TCP store until killed; writes its port, as text, to `port_fd`."""
+    store = dist.TCPStore(ADDRESS, 0, None, True, wait_for_workers=False)
+    os.write(port_fd, b"%d\n" % store.port)
+    os.close(port_fd)
+    while True:
+        signal.pause()
+
+
+def use_hosted_store(port: int, report: Report) -> None:
+    """Let whoever serves a store on `port` in this rank join the harness's instead."""
+
+    class HostedStore(dist.TCPStore):
+        def __init__(
+            self,
+            host_name: str,
+            port_: int | None = None,
+            world_size: int | None = None,
+            is_master: bool = False,
+            *args: Any,
+            **kwargs: Any,
+        ) -> None:
+            asked = kwargs.pop("port", port_)
+            report.event("store", host=str(host_name), port=asked, master=bool(is_master))
+            is_master = is_master and asked != port
+            super().__init__(host_name, asked, world_size, is_master, *args, **kwargs)
+
+    dist.TCPStore = HostedStore  # type: ignore[misc]
+    sys.modules["torch.distributed.rendezvous"].TCPStore = HostedStore  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))
