@@ -71,6 +71,8 @@ class RankOutcome:
     stdout: bytes = b""
     stderr: bytes = b""
     dropped_bytes: int = 0
+    stack: str = ""
+    """Its Python stack when the time was up, innermost frame first."""
 
     @property
     def ended_by_itself(self) -> bool:
@@ -110,12 +112,13 @@ class Outcome:
         """The rank whose own end explains the run's, when one does.
 
         A rank that loses its peer raises an error too ("Connection closed by peer"), so
-        ranks that raised because of another come last.
+        ranks that raised because of another come last. Which of several was first is a
+        matter of luck, so it does not count: the same submission gets the same report.
         """
         ended = [rank for rank in self.ranks if _ended_badly(rank)]
         if not ended:
             return None
-        return min(ended, key=lambda rank: (_lost_its_peer(rank), rank.ledger.changed, rank.rank))
+        return min(ended, key=lambda rank: (_lost_its_peer(rank), rank.rank))
 
 
 def _ended_badly(rank: RankOutcome) -> bool:

@@ -23,6 +23,8 @@ from grader.ranks.outcome import Ending, Outcome, RankOutcome, Request
 SETTLE_S = 0.25
 """After a proof, how long the other ranks may take to get where they are going, so that
 the report tells of all of them and not of who was seen first."""
+START_S = 5.0
+"""The same while a rank has not begun yet: a fresh interpreter takes its time."""
 _MAX_EVENT_BYTES = 65_536
 _READ = 1 << 18
 
@@ -109,7 +111,7 @@ class Run:
 
     def _patience(self) -> float:
         if self._proved_at is not None and not self._told_to_end:
-            return max(self._proved_at + SETTLE_S - time.monotonic(), 0.0)
+            return max(self._settles_at() - time.monotonic(), 0.0)
         return 0.5
 
     def _read(self, timeout: float) -> None:
@@ -131,6 +133,8 @@ class Run:
             self._on_exit(message)
         elif "deadline" in message:
             self._timed_out = True
+            for rank, stack in message["stacks"].items():
+                self._listeners[int(rank)].outcome.stack = str(stack)
         elif "fault" in message:
             self._fault = str(message["fault"])
         elif "over" in message:
@@ -203,7 +207,12 @@ class Run:
             if self._prover.prove() is None:
                 return False
             self._proved_at = time.monotonic()
-        return self._has_settled() or time.monotonic() >= self._proved_at + SETTLE_S
+        return self._has_settled() or time.monotonic() >= self._settles_at()
+
+    def _settles_at(self) -> float:
+        assert self._proved_at is not None
+        has_begun = all(ledger.started is not None or ledger.state.gone for ledger in self._ledgers)
+        return self._proved_at + (SETTLE_S if has_begun else START_S)
 
     def _has_concluded(self, listener: _Listener) -> bool:
         state = listener.outcome.ledger.state

@@ -22,10 +22,13 @@ from dataclasses import asdict
 from typing import Any, NoReturn
 
 from grader.ranks.inside import wire
-from grader.ranks.inside.rank import Job, Plumbing
+from grader.ranks.inside.rank import STACK_SIGNAL, Job, Plumbing, stack_file
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_STACK_S = 0.1
+"""How long ranks get to write down where they are."""
+_MAX_STACK = 8_192
 _POLL_S = 0.01
 """How often exits are looked for where the kernel has no descriptor for a process."""
 
@@ -129,7 +132,7 @@ class Leader:
             while True:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    self._tell({"deadline": True})
+                    self._tell({"deadline": True, "stacks": self._ask_where()})
                     return
                 for key, _ in selector.select(left if has_pidfd else min(left, _POLL_S)):
                     if key.data(selector, key):
@@ -175,6 +178,20 @@ class Leader:
                 "peak_memory_bytes": usage.ru_maxrss * unit,
             }
         )
+
+    def _ask_where(self) -> dict[str, str]:
+        """The Python stack of every rank that lives, by rank: also of one stuck in C."""
+        for pid in self._pids:
+            _signal(pid, STACK_SIGNAL)
+        time.sleep(_STACK_S)
+        stacks = {}
+        for rank in self._pids.values():
+            try:
+                with open(stack_file(self._job.run_folder, rank), "rb") as file:
+                    stacks[str(rank)] = file.read(_MAX_STACK).decode(errors="replace")
+            except OSError:
+                continue
+        return stacks
 
     def _tell(self, body: dict[str, Any]) -> None:
         try:
@@ -234,8 +251,12 @@ def _children() -> list[int]:
 
 
 def _kill(pid: int) -> None:
+    _signal(pid, signal.SIGKILL)
+
+
+def _signal(pid: int, number: int) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
         pass
 

@@ -7,6 +7,7 @@ that no rank ever sees a peer disappear that had not been asked to.
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import importlib.util
 import json
@@ -22,6 +23,13 @@ from typing import Any, NoReturn
 from grader.ranks.inside.report import Report, describe_exception
 
 REPORT_FD = 3
+STACK_SIGNAL = signal.SIGUSR1
+"""On this signal a rank writes its stack to `stack_file`, whatever it is doing."""
+
+
+def stack_file(run_folder: str, rank: int) -> str:
+    """Where `rank` writes its stack when it is asked to."""
+    return os.path.join(run_folder, f"stack-{rank}")
 
 
 @dataclass
@@ -81,6 +89,7 @@ def run(job: Job, rank: int, plumbing: Plumbing) -> NoReturn:
     scratch = _enter_scratch(job, rank)
     report = Report(plumbing.report)
     try:
+        _write_stack_when_asked(stack_file(job.run_folder, rank))
         _limit_memory(job.memory_bytes)
         _work(job, rank, plumbing, report, scratch)
     except _Ended:
@@ -179,6 +188,11 @@ def _enter_scratch(job: Job, rank: int) -> str:
     warnings.simplefilter("ignore", FutureWarning)
     warnings.simplefilter("ignore", DeprecationWarning)
     return scratch
+
+
+def _write_stack_when_asked(path: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    faulthandler.register(STACK_SIGNAL, file=fd, all_threads=False)
 
 
 def _limit_memory(extra_bytes: int) -> None:

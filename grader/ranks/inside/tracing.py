@@ -192,7 +192,8 @@ class Tracer:
         for name, operation in collectives.FUNCTIONAL.items():
             original = getattr(namespace, name, None)
             if original is not None:
-                setattr(namespace, name, self._traced_functional(original, operation))
+                function = self._traced_functional(original, operation)
+                setattr(namespace, name, _TracedPacket(original, function))
 
     def _traced_functional(
         self, original: Callable[..., Any], operation: Operation
@@ -216,6 +217,19 @@ class Tracer:
             start(thread)
 
         threading.Thread.start = traced_start  # type: ignore[method-assign]
+
+
+class _TracedPacket:
+    """An operator of `torch.ops` whose call is traced; all else is the original's."""
+
+    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
+        self._original, self._call = original, call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
 
 
 def _members(group: ProcessGroup) -> list[int]:
