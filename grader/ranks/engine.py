@@ -286,6 +286,9 @@ def clean_environment() -> dict[str, str]:
         "MKL_NUM_THREADS": "1",
         "MALLOC_ARENA_MAX": "1",  # else every thread reserves 64 MB of address space
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
+        # torch asks the resolver for the name of ::ffff:127.0.0.1 at every rendezvous; where
+        # the answer gets lost, that is a stall of 1 s with this and of 5 s without.
+        "RES_OPTIONS": "timeout:1 attempts:1",
         "MPLBACKEND": "Agg",
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0",

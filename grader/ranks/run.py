@@ -80,6 +80,7 @@ class Run:
         self._proved_at: float | None = None
         self._timed_out = False
         self._fault = ""
+        self._is_reaped = False
         self._is_over = False
         self._told_to_end = False
         self._selector = selectors.DefaultSelector()
@@ -126,7 +127,9 @@ class Run:
         try:
             message, _ = wire.receive_message(self._control)
         except (wire.Disconnected, ConnectionError):
-            self._fault = self._fault or "the leader of the run ended before the run did"
+            # Only now is every process of the run gone, the leader's own included.
+            if not self._is_reaped:
+                self._fault = self._fault or "the leader of the run ended before the run did"
             self._is_over = True
             return
         if "exited" in message:
@@ -138,7 +141,7 @@ class Run:
         elif "fault" in message:
             self._fault = str(message["fault"])
         elif "over" in message:
-            self._is_over = True
+            self._is_reaped = True
 
     def _on_exit(self, message: dict[str, Any]) -> None:
         listener = self._listeners[int(message["exited"])]

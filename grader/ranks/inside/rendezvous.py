@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -35,7 +36,12 @@ def join(path: str, rank: int, world_size: int) -> None:
 
 def serve(port_fd: int) -> NoReturn:
     """Serve a TCP store until killed; writes its port, as text, to `port_fd`."""
-    store = dist.TCPStore(ADDRESS, 0, None, True, wait_for_workers=False)
+    # An IPv4 socket of our own: torch's would take IPv6, and look its peers' names up.
+    listener = socket.create_server((ADDRESS, 0))
+    port = listener.getsockname()[1]
+    store = dist.TCPStore(
+        ADDRESS, port, None, True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
     os.write(port_fd, b"%d\n" % store.port)
     os.close(port_fd)
     while True:
