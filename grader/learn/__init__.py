@@ -1,0 +1,1 @@
+"""What helps a learner beside grading."""
