@@ -28,7 +28,7 @@ class NoSuchLesson(Exception):
     """The course has no lesson of that name; the text names the near ones."""
 
 
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file: unknown keys are mistakes."""
 
 
@@ -100,9 +100,9 @@ class _CourseTable(_Table, frozen=True):
 
 class _File(_Table, frozen=True):
     course: _CourseTable
+    lessons: Annotated[tuple[dict[str, Any], ...], msgspec.Meta(min_length=1)]
     limits: Limits = Limits()
     late: LatePolicy = LatePolicy()
-    lessons: Annotated[tuple[dict[str, Any], ...], msgspec.Meta(min_length=1)]
 
 
 class Course(_Table, frozen=True):

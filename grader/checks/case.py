@@ -166,7 +166,9 @@ class Case:
             locals=tuple(self._local(rank, name) for rank in range(self.world_size)),
             expected=expected,
             actual=actual,
+            inputs=self.inputs,
             extra=extra,
+            communicated=not ledger_rules.issues_nothing(self.ledgers),
         )
         return explain(evidence) or ""
 

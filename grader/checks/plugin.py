@@ -221,7 +221,7 @@ class GradingSession:
             fault=fault,
             retries=progress.grading.retries - retries,
             start_method=self.engine.start_method,
-            torch=torch.__version__,
+            torch=str(torch.__version__),
             plan=plan,
         )
 

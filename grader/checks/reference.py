@@ -122,7 +122,7 @@ def _key(request: Request) -> str:
         "format": _FORMAT,
         "kit": grader.__version__,
         "ranks": _kit_sources(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "solution": _folder_hash(request.submission),
         "module": request.module,
         "program": request.program,
