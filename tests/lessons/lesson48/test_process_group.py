@@ -63,6 +63,10 @@ def test_the_group_carries_messages(case: Case) -> None:
 )
 def test_ranks_meet_at_the_port_they_are_given(case: Case) -> None:
     """The ranks meet at the `master_port` they are given, not at a fixed one."""
+    _met_at_the_port(case)
+
+
+def _met_at_the_port(case: Case) -> None:
     due = case.got[0]["asked_port"]
     case.require(
         case.master_port == due,
@@ -99,6 +103,7 @@ def test_arguments_count_not_the_environment(case: Case) -> None:
     case.equals("joined", True)
     case.equals("rank", lambda rank: rank)
     case.equals("world_size", case.world_size)
+    _met_at_the_port(case)
 
 
 @check(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -29,14 +30,20 @@ def own_tensor(draw: Draw) -> dict[str, Any]:
     return {"x": draw.normal((7, 2))}
 
 
-def _pairs(case: Case) -> list[tuple[int, int, list[Any]]]:
+def _parts(case: Case) -> Iterator[tuple[int, int, list[Any]]]:
     """(rows, ranks, the rows that each rank got) of every question."""
     inputs = case.inputs[0]
-    return [
-        (count, size, list(case.got[0].get(f"rows/{count} over {size}") or []))
-        for count in inputs["counts"]
-        for size in inputs["world_sizes"]
-    ]
+    for count in inputs["counts"]:
+        for size in inputs["world_sizes"]:
+            parts = case.got[0].get(f"rows/{count} over {size}")
+            for rank, part in enumerate(parts if isinstance(parts, list) else ["nothing"]):
+                case.require(
+                    isinstance(part, list),
+                    f"{FUNCTION} gave rank {rank} of {size} a {part} where a tensor is due",
+                    expected="a tensor",
+                    actual=str(part),
+                )
+            yield count, size, parts
 
 
 @check(
@@ -49,9 +56,9 @@ def _pairs(case: Case) -> list[tuple[int, int, list[Any]]]:
 )
 def test_parts_differ_by_one_row_at_most(case: Case) -> None:
     """All ranks get equally many rows, and the first few get one more where that cannot be."""
-    for count, size, parts in _pairs(case):
+    for count, size, parts in _parts(case):
         due = [count // size + (rank < count % size) for rank in range(size)]
-        sizes = [len(part) if isinstance(part, list) else -1 for part in parts]
+        sizes = [len(part) for part in parts]
         case.require(
             sizes == due,
             f"{count} rows over {size} ranks came out as {_list(sizes)}",
@@ -71,9 +78,9 @@ def test_parts_differ_by_one_row_at_most(case: Case) -> None:
 )
 def test_parts_put_together_are_the_whole(case: Case) -> None:
     """The parts of rank 0, 1, 2, … one after the other are the rows in their old order."""
-    for count, size, parts in _pairs(case):
+    for count, size, parts in _parts(case):
         whole = [[2.0 * row, 2.0 * row + 1] for row in range(count)]
-        joined = [row for part in parts if isinstance(part, list) for row in part]
+        joined = [row for part in parts for row in part]
         case.require(
             joined == whole,
             f"{count} rows over {size} ranks do not give the {count} rows again",

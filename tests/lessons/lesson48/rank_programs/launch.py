@@ -38,7 +38,7 @@ def join_after_another_launch(here: Any) -> dict[str, Any]:
     # Nothing can be bound to port 9 without privileges, and nothing answers there.
     os.environ.update(RANK=str(other), LOCAL_RANK=str(other), WORLD_SIZE="7", MASTER_PORT="9")
     here.submission.init_process_group(here.rank, here.world_size, master_port=here.master_port)
-    return _membership()
+    return _membership() | {"asked_port": here.master_port}
 
 
 def join_by_default(here: Any) -> dict[str, Any]:

@@ -107,5 +107,5 @@ def round_trip(here: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A tensor as nested lists, which are easier to read side by side; others as they are."""
-    return value.tolist() if isinstance(value, Tensor) else value
+    """A tensor as nested lists, which are easier to read side by side; of others, the type."""
+    return value.tolist() if isinstance(value, Tensor) else type(value).__name__
