@@ -115,6 +115,8 @@ class Case:
             if difference is None:
                 continue
             code = self._explain(name, kind, expected, actual, extra)
+            if not code and actual[rank] is None and not name.startswith(_MAY_BE_NONE):
+                code = "returned-nothing"
             text = says or difference.sentence
             self._raise(f"rank {rank}, {_spoken(name)}: {text}", rank, name, difference, code)
 
@@ -130,7 +132,8 @@ class Case:
                 expected=render(first),
                 actual=render(other),
             )
-        self._raise(f"{summary}: {difference.sentence}", rank, name, difference, "")
+        code = ledger_rules.explain_values(self.ledgers, self.want_ledgers) or ""
+        self._raise(f"{summary}: {difference.sentence}", rank, name, difference, code)
 
     def _raise(
         self, summary: str, rank: int, name: str, difference: Difference, code: str
@@ -159,6 +162,29 @@ class Case:
         code = ledger_rules.explain_values(self.ledgers, self.want_ledgers)
         if code:
             return code
+        if kind == "norm":
+            # A norm of wrong gradients is wrong for the gradients' reason.
+            code = self._explain_gradients()
+        return code or self._explain_value(name, kind, expected, actual, extra)
+
+    def _explain_gradients(self) -> str:
+        for name in self.want[0]:
+            if name.startswith("gradients/"):
+                want = tuple(values.get(name) for values in self.want)
+                got = tuple(values.get(name) for values in self.got)
+                code = self._explain_value(name, "mean", want, got, {})
+                if code:
+                    return code
+        return ""
+
+    def _explain_value(
+        self,
+        name: str,
+        kind: str,
+        expected: tuple[Any, ...],
+        actual: tuple[Any, ...],
+        extra: dict[str, Any],
+    ) -> str:
         evidence = Evidence(
             kind=kind,
             world_size=self.world_size,
@@ -249,6 +275,8 @@ class _Missing:
 
 
 _MISSING = _Missing()
+_MAY_BE_NONE = ("gradients/", "parameters/", "buffers/")
+"""Of these a rank program says None itself where there is none; others a learner returned."""
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

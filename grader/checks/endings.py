@@ -144,6 +144,12 @@ def _innermost(error: dict[str, Any]) -> tuple[str, int | None]:
     return safe_text(str(frames[-1].get("file", "")))[:200], line if isinstance(line, int) else None
 
 
+def _innermost_function(error: dict[str, Any]) -> str:
+    frames = [f for f in error.get("frames", ()) if isinstance(f, dict)]
+    name = str(frames[-1].get("function", "")) if frames else ""
+    return "" if name == "<module>" else safe_text(name)[:100]
+
+
 def _error_summary(
     outcome: Outcome, culprit: RankOutcome, error: LearnerError, request: Request
 ) -> str:
@@ -158,7 +164,8 @@ def _error_summary(
         port = culprit.ledger.store_port
         return f"{who} could not listen on port {port}: another program has it"
     if error.type == "NotImplementedError":
-        return f"{who} reached a part that is still to do"
+        function = _innermost_function(culprit.ledger.error or {})
+        return f"`{function}` is still to do" if function else "a part of it is still to do"
     return f"{who} raised {_first_line(text)}"
 
 

@@ -41,7 +41,7 @@ def explain_deadlock(ledgers: Ledgers) -> str | None:
     if len(here) < len(collectives):
         return _explain_missing(collectives, at)
     if len({e.op for e in here}) > 1:
-        return "different-collectives"
+        return "broadcast-on-source-only" if _only_source(collectives) else "different-collectives"
     roots = [entries[at].root for entries in collectives]
     if len(set(roots)) > 1:
         everyone = roots == list(range(len(roots)))
@@ -55,14 +55,22 @@ def explain_deadlock(ledgers: Ledgers) -> str | None:
 
 def _explain_missing(collectives: tuple[tuple[Collective, ...], ...], at: int) -> str | None:
     """Some ranks have made the call at place `at`, others have not and will not."""
-    callers = [rank for rank, entries in enumerate(collectives) if at < len(entries)]
-    first = collectives[callers[0]][at]
-    only_source = first.op == "broadcast" and callers == [first.root]
-    if only_source and not any(
-        entries for rank, entries in enumerate(collectives) if rank != first.root
-    ):
+    missing = any(at >= len(entries) for entries in collectives)
+    if _only_source(collectives):
         return "broadcast-on-source-only"
-    return "collective-skipped-on-one-rank"
+    return "collective-skipped-on-one-rank" if missing else None
+
+
+def _only_source(collectives: tuple[tuple[Collective, ...], ...]) -> bool:
+    """Whether there are broadcasts, and each was called by its root and by no other rank."""
+    callers = {
+        (rank, entry.root)
+        for rank, entries in enumerate(collectives)
+        for entry in entries
+        if entry.op == "broadcast"
+    }
+    # With every rank its own root, they call broadcast all right, but name themselves.
+    return len(callers) == 1 and all(rank == root for rank, root in callers)
 
 
 def _explain_p2p(ledgers: Ledgers) -> str | None:
