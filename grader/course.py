@@ -187,7 +187,7 @@ def _lesson(table: dict[str, Any], limits: Limits, path: Path, key: str) -> Less
         table = table | {"limits": msgspec.to_builtins(limits) | own_limits}
     elif own_limits is None:
         table = table | {"limits": msgspec.to_builtins(limits)}
-    lesson = _convert(table, Lesson, path, key)
+    lesson: Lesson = _convert(table, Lesson, path, key)
     lesson = msgspec.structs.replace(lesson, root=path.parent)
     _check_points(lesson, path, key)
     _check_due(lesson, path, key)

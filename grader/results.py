@@ -234,4 +234,8 @@ def from_json(data: bytes) -> Results:
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of what `to_json` writes."""
     schema = msgspec.json.schema(Results)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Ranklings results", **schema}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Ranklings results",
+        **schema,
+    }

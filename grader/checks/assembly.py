@@ -124,7 +124,11 @@ class Assembly:
 
 
 def exit_code(results: Results, faults: tuple[str, ...]) -> int:
-    """0 all passed, 1 something failed, 3 the grader's fault, 4 nothing was checked, 130 interrupted."""
+    """What the command ends with, as `grade --help` documents it.
+
+    0 all passed, 1 something failed, 3 the grader's fault, 4 nothing was checked,
+    130 interrupted.
+    """
     if results.interrupted:
         return 130
     if faults:

@@ -116,8 +116,10 @@ def _compare_tensors(
 def _agree_where_not_finite(expected: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
     """Per element: both finite, or both the very same NaN or infinity."""
     both_finite = expected.isfinite() & actual.isfinite()
-    return both_finite | (expected.isnan() & actual.isnan()) | (
-        expected.isinf() & (expected == actual)
+    return (
+        both_finite
+        | (expected.isnan() & actual.isnan())
+        | (expected.isinf() & (expected == actual))
     )
 
 

@@ -57,7 +57,8 @@ def _deadlocked(outcome: Outcome, request: Request) -> Ruling:
         other = next(e for e in entries[1:] if _differs(entries[0], e, mismatch.differs_in))
         pair = [f"rank {e.rank} calls {call_text(e)}{_at(e.where)}" for e in (entries[0], other)]
         summary = (
-            f"the ranks do not make the same {nth(other.ordinal)} collective: {pair[0]}, {pair[1]}; "
+            f"the ranks do not make the same {nth(other.ordinal)} collective: {pair[0]}, "
+            f"{pair[1]}; "
             f"the {mismatch.differs_in} differs"
         )
         rank, file, line = other.rank, other.file, other.line

@@ -243,9 +243,7 @@ def rank_programs(checks_folder: Path) -> dict[str, str]:
         ReferenceFailed: the lesson has none.
     """
     folder = checks_folder / "rank_programs"
-    sources = {
-        path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))
-    }
+    sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
     if not sources:
         raise ReferenceFailed(f"{folder} has no rank programs")
     return sources

@@ -9,7 +9,7 @@ a wrong diagnosis is worse than none.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
@@ -174,20 +174,15 @@ def _gather(evidence: Evidence) -> Iterator[Hypothesis]:
     yield Hypothesis("nothing-gathered", lambda e, r: shards[r])
     for rank in range(size):
         repeated = torch.cat([shards[rank]] * size)
-        yield _like_expected("gather-list-aliased", lambda _r, t=repeated: t)
+        yield _like_expected("gather-list-aliased", _always(repeated))
     yield _like_expected("own-shard-repeated", lambda r: torch.cat([shards[r]] * size))
     for order in permutations(range(size)) if size <= 4 else ():
         mixed = torch.cat([shards[rank] for rank in order])
-        yield _like_expected("wrong-rank-order", lambda _r, t=mixed: t)
+        yield _like_expected("wrong-rank-order", _always(mixed))
     for shift in range(1, size):
         # Each rank begins with its own shard, or with its neighbour's.
-        yield _like_expected(
-            "wrong-rank-order",
-            lambda r, s=shift: torch.cat([shards[(r + s + i) % size] for i in range(size)]),
-        )
-    yield _like_expected(
-        "wrong-rank-order", lambda r: torch.cat([shards[(r + i) % size] for i in range(size)])
-    )
+        yield _like_expected("wrong-rank-order", _rotated_from(shards, shift))
+    yield _like_expected("wrong-rank-order", _rotated_from(shards, 0))
     if want.dim() == 2:
         flat = padded[: want.numel()]
         turned = flat.reshape(want.shape[1], want.shape[0]).t()
@@ -202,6 +197,15 @@ def _like_expected(code: str, flat: Callable[..., torch.Tensor]) -> Hypothesis:
         return flat(rank)[: want.numel()].reshape(want.shape)
 
     return Hypothesis(code, predict)
+
+
+def _always(value: torch.Tensor) -> Callable[[int], torch.Tensor]:
+    return lambda _rank: value
+
+
+def _rotated_from(shards: Sequence[torch.Tensor], shift: int) -> Callable[[int], torch.Tensor]:
+    size = len(shards)
+    return lambda rank: torch.cat([shards[(rank + shift + i) % size] for i in range(size)])
 
 
 def _as(flat: torch.Tensor, actual: Any) -> torch.Tensor | None:
@@ -223,7 +227,9 @@ def _shard(evidence: Evidence) -> Iterator[Hypothesis]:
         yield _constant("not-sharded", full)
         yield _constant("not-sharded", flat)
         yield _constant("not-sharded", padded)
-    yield _constant("floor-not-ceil", flat[rank * (flat.numel() // ranks) :][: flat.numel() // ranks])
+    yield _constant(
+        "floor-not-ceil", flat[rank * (flat.numel() // ranks) :][: flat.numel() // ranks]
+    )
     for other in range(ranks):
         if other != rank:
             yield _constant("another-ranks-shard", padded[other * size : (other + 1) * size])
@@ -240,9 +246,7 @@ def _rows(evidence: Evidence) -> Iterator[Hypothesis]:
     if full is None:
         return
     yield from (
-        _constant(code, rows)
-        for code, rows in row_rules(full, rank, ranks)
-        if rows is not None
+        _constant(code, rows) for code, rows in row_rules(full, rank, ranks) if rows is not None
     )
 
 
@@ -297,9 +301,8 @@ def _reduce_scatter(evidence: Evidence) -> Iterator[Hypothesis]:
     yield Hypothesis("not-reduced", lambda e, r: cut(wide[r], r))
     yield Hypothesis("divided-not-summed", lambda e, r: cut(wide[r] / size, r))
     for shift in range(1, size):
-        yield Hypothesis(
-            "another-ranks-shard", lambda e, r, s=shift: cut(total / size, (r + s) % size)
-        )
+        rotated = [cut(total / size, (rank + shift) % size) for rank in range(size)]
+        yield _by_rank("another-ranks-shard", rotated)
     yield _constant("not-scattered", total / size)
     yield _constant("not-scattered", (total / size)[: own[0].numel()])
     yield _constant("not-scattered", (total / size)[: own[0].numel()].reshape(own[0].shape))
@@ -331,7 +334,9 @@ def _norm(evidence: Evidence) -> Iterator[Hypothesis]:
         yield Hypothesis("norms-added-up", lambda e, r: sum(_length([m]) for m in means))
         yield Hypothesis("norm-of-last-only", lambda e, r: _length(means[-1:]))
     yield Hypothesis("norm-squared", lambda e, r: right**2)
-    yield Hypothesis("norm-of-absolute-values", lambda e, r: sum(float(m.abs().sum()) for m in means))
+    yield Hypothesis(
+        "norm-of-absolute-values", lambda e, r: sum(float(m.abs().sum()) for m in means)
+    )
 
 
 def _is_gradient(key: str, value: Any) -> bool:
@@ -347,6 +352,10 @@ def _length(tensors: Iterable[torch.Tensor]) -> float:
 
 
 # Shared
+
+
+def _by_rank(code: str, values: Sequence[torch.Tensor]) -> Hypothesis:
+    return Hypothesis(code, lambda _evidence, rank: values[rank])
 
 
 def _constant(code: str, value: torch.Tensor) -> Hypothesis:

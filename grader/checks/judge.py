@@ -122,9 +122,7 @@ def _with(result: CheckResult, **fields: object) -> CheckResult:
     return msgspec.structs.replace(result, **fields)
 
 
-def _ruled(
-    blank: CheckResult, ruling: endings.Ruling, runs: tuple[RunResult, ...]
-) -> CheckResult:
+def _ruled(blank: CheckResult, ruling: endings.Ruling, runs: tuple[RunResult, ...]) -> CheckResult:
     verdict, cause, why = ruling
     return _with(blank, verdict=verdict, cause=cause, diagnosis=why, runs=runs)
 

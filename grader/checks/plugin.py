@@ -80,7 +80,7 @@ class _LessonInProgress:
 
 
 class GradingSession:
-    """One pytest session's gradings, usually one: judges in workers, assembles in the controller."""
+    """One pytest session's gradings: judged in its processes, assembled in the first."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.listeners: list[Callable[[Judged], None]] = []
@@ -195,9 +195,7 @@ class GradingSession:
         _tell_pytest(judged)
         return True
 
-    def _judge(
-        self, progress: _LessonInProgress, declaration: Declaration, body: Any
-    ) -> Judged:
+    def _judge(self, progress: _LessonInProgress, declaration: Declaration, body: Any) -> Judged:
         import torch
 
         from grader.checks.reference import ReferenceFailed

@@ -23,9 +23,7 @@ _AGREE = 1e-5
 @click.option("--num-steps", type=click.IntRange(1, 1000), default=6, help="Training steps.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of weights and data.")
 @click.option("--timeout", type=click.FloatRange(0.1, 3600), default=60.0, help="Seconds.")
-def command(
-    lesson: str, path: str | None, world_size: int, timeout: float, **sizes: int
-) -> None:
+def command(lesson: str, path: str | None, world_size: int, timeout: float, **sizes: int) -> None:
     """Train a small model with the code of LESSON: your working copy, or PATH.
 
     Ranks start from different weights and see different data; what agrees in the end,

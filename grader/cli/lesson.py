@@ -12,13 +12,27 @@ import click
 @click.argument("lesson")
 @click.argument("path", required=False)
 @click.option("--only", multiple=True, metavar="EXERCISE", help="Only this exercise; repeatable.")
-@click.option("--world-size", multiple=True, type=click.IntRange(1, 8), metavar="N",
-              help="Only runs on N ranks; repeatable.")
+@click.option(
+    "--world-size",
+    multiple=True,
+    type=click.IntRange(1, 8),
+    metavar="N",
+    help="Only runs on N ranks; repeatable.",
+)
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Draw the inputs from this seed.")
-@click.option("-n", "processes", type=click.IntRange(1, 64), metavar="N",
-              help="Spread the checks over N processes.")
-@click.option("--timeout", type=click.FloatRange(0.1, 3600), metavar="S",
-              help="Seconds that one run may take.")
+@click.option(
+    "-n",
+    "processes",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Spread the checks over N processes.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 3600),
+    metavar="S",
+    help="Seconds that one run may take.",
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write the results as JSON.")
 @click.option("--ranks-by", type=click.Choice(["fork", "spawn"]), hidden=True)
 @click.option("-v", "--verbose", count=True, help="Show every check, run and ledger.")
@@ -90,9 +104,9 @@ def _exercise(name: str, names: list[str]) -> str:
     wanted = name.casefold()
     exact = [n for n in names if n.casefold() == wanted]
     matching = exact or [n for n in names if n.casefold().startswith(wanted)]
-    if len(matching) == 1:
-        return matching[0]
-    stop(f"there is no exercise {name!r}; there are: {', '.join(names)}", WRONG_USE)
+    if len(matching) != 1:
+        stop(f"there is no exercise {name!r}; there are: {', '.join(names)}", WRONG_USE)
+    return matching[0]
 
 
 def _writable(name: str) -> Path:

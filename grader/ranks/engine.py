@@ -145,7 +145,9 @@ class Engine:
                         self._zygote.close()
                         self._zygote = None
                     if attempt == 2 or self._is_closed.is_set():
-                        raise EngineError(f"the process that starts ranks ended: {error}") from error
+                        raise EngineError(
+                            f"the process that starts ranks ended: {error}"
+                        ) from error
 
     def _warm(self) -> _Zygote:
         if self._zygote is None:

@@ -27,7 +27,7 @@ SOLUTION = ROOT / "solutions" / "lesson48"
 GRADE = [sys.executable, "-c", "from grader.cli.main import main; main()"]
 GIB = 2**30
 
-DEADLOCKING = '''
+DEADLOCKING = """
 
 import torch.distributed as _dist
 
@@ -41,7 +41,7 @@ for _name, _value in list(globals().items()):
     if callable(_value) and getattr(_value, "__module__", "") == __name__:
         if _name not in ("init_process_group", "_hang_on_rank_0"):
             globals()[_name] = _hang_on_rank_0
-'''
+"""
 """Appended to the solution: every function but the first waits on rank 0 for ever."""
 
 
@@ -239,7 +239,9 @@ def memory() -> list[Figure]:
     while process.poll() is None:
         tree = descendants(process.pid)
         by_kind = {pid: proportional(pid) for pid in (process.pid, *tree)}
-        zygotes = [pid for pid in tree if "zygote" in name_of(pid) and parent_of(pid) == process.pid]
+        zygotes = [
+            pid for pid in tree if "zygote" in name_of(pid) and parent_of(pid) == process.pid
+        ]
         both = max(both, sum(by_kind[pid] for pid in (process.pid, *zygotes)))
         everything = max(everything, sum(by_kind.values()))
         time.sleep(0.05)
@@ -282,7 +284,9 @@ def proportional(pid: int) -> int:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
+    return next(
+        (int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0
+    )
 
 
 if __name__ == "__main__":

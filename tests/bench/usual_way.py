@@ -42,7 +42,9 @@ def check(path: str, world_size: int = 2) -> None:
     expected = sum(range(1, world_size + 1)) / world_size
     for rank in range(world_size):
         for grad in answers[rank]:
-            torch.testing.assert_close(torch.tensor(grad), torch.full_like(torch.tensor(grad), expected))
+            torch.testing.assert_close(
+                torch.tensor(grad), torch.full_like(torch.tensor(grad), expected)
+            )
 
 
 if __name__ == "__main__":

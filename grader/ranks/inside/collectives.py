@@ -104,7 +104,9 @@ def reduce_op_in(args: tuple[Any, ...], options: Any | None) -> str:
         return "sum"
     if isinstance(chosen, str):
         return chosen.lower()
-    return str(getattr(chosen, "op", chosen)).rpartition(".")[2].partition(":")[0].strip(">").lower()
+    return (
+        str(getattr(chosen, "op", chosen)).rpartition(".")[2].partition(":")[0].strip(">").lower()
+    )
 
 
 def root_in(args: tuple[Any, ...], options: Any | None) -> int | None:

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, TCPStore
 
 from grader.ranks.inside.report import Report
 
@@ -26,7 +27,7 @@ ADDRESS = "127.0.0.1"
 
 def join(path: str, rank: int, world_size: int) -> None:
     """Make this process `rank` of the default Gloo group that meets in the file `path`."""
-    store = dist.FileStore(path, world_size)
+    store = FileStore(path, world_size)
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=world_size, timeout=GROUP_TIMEOUT
     )
@@ -39,7 +40,7 @@ def serve(port_fd: int) -> NoReturn:
     # An IPv4 socket of our own: torch's would take IPv6, and look its peers' names up.
     listener = socket.create_server((ADDRESS, 0))
     port = listener.getsockname()[1]
-    store = dist.TCPStore(
+    store = TCPStore(
         ADDRESS, port, None, True, wait_for_workers=False, master_listen_fd=listener.detach()
     )
     os.write(port_fd, b"%d\n" % store.port)
@@ -51,7 +52,7 @@ def serve(port_fd: int) -> NoReturn:
 def use_hosted_store(port: int, report: Report) -> None:
     """Let whoever serves a store on `port` in this rank join the harness's instead."""
 
-    class HostedStore(dist.TCPStore):
+    class HostedStore(TCPStore):
         def __init__(
             self,
             host_name: str,
@@ -66,8 +67,8 @@ def use_hosted_store(port: int, report: Report) -> None:
             is_master = is_master and asked != port
             super().__init__(host_name, asked, world_size, is_master, *args, **kwargs)
 
-    dist.TCPStore = HostedStore  # type: ignore[misc]
-    sys.modules["torch.distributed.rendezvous"].TCPStore = HostedStore  # type: ignore[attr-defined]
+    for name in ("torch.distributed", "torch.distributed.rendezvous"):
+        vars(sys.modules[name])["TCPStore"] = HostedStore
 
 
 if __name__ == "__main__":

@@ -19,11 +19,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ProcessGroup, Work
+from torch._C._distributed_c10d import ProcessGroup, Work, _resolve_process_group
 
 from grader.ranks.inside import collectives
 from grader.ranks.inside.collectives import Operation
@@ -128,12 +129,12 @@ class Tracer:
         return number
 
     def _learner_line(self) -> tuple[str, int | None]:
-        frame = sys._getframe(2)
+        frame: FrameType | None = sys._getframe(2)
         while frame is not None:
             name = frame.f_code.co_filename
             if name.startswith(self._folder):
                 return name[len(self._folder) :], frame.f_lineno
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return "", None
 
     # Ends
@@ -175,9 +176,8 @@ class Tracer:
                 self._finish(call)
             return future
 
-        Work.wait = traced_wait
-        Work.is_completed = traced_is_completed
-        Work.get_future = traced_get_future
+        _replace(Work, wait=traced_wait, is_completed=traced_is_completed)
+        _replace(Work, get_future=traced_get_future)
 
     def _finish(self, call: _Call, failed: bool = False) -> None:
         self._open.pop(id(call.work), None)
@@ -199,7 +199,7 @@ class Tracer:
         self, original: Callable[..., Any], operation: Operation
     ) -> Callable[..., Any]:
         def function(*args: Any, **kwargs: Any) -> Any:
-            group = dist.distributed_c10d._resolve_process_group(args[-1])
+            group = _resolve_process_group(args[-1])
             number = self._start(operation, group, args[:-1], kwargs, False)
             result = original(*args, **kwargs)
             # Its tensors wait for themselves when they are used, so it cannot be left behind.
@@ -216,7 +216,12 @@ class Tracer:
             self._report.event("threads")
             start(thread)
 
-        threading.Thread.start = traced_start  # type: ignore[method-assign]
+        _replace(threading.Thread, start=traced_start)
+
+
+def _replace(owner: type, **methods: Callable[..., Any]) -> None:
+    for name, method in methods.items():
+        setattr(owner, name, method)
 
 
 class _TracedPacket:

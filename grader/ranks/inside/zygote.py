@@ -21,7 +21,6 @@ from grader.ranks.inside.rank import Job
 def warm_up() -> None:
     """Import and run once what every rank needs, so that it is paid for once."""
     import torch
-    import torch.distributed
 
     from grader.ranks.inside import rendezvous, tracing, values  # noqa: F401
 

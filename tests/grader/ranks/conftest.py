@@ -14,7 +14,7 @@ from grader.ranks.engine import Engine
 from grader.ranks.inside import values
 from grader.ranks.outcome import Outcome, Request
 
-SUBMISSION = '''
+SUBMISSION = """
 import torch
 import torch.distributed as dist
 
@@ -28,7 +28,7 @@ def init_process_group(rank, world_size, backend="gloo", master_port=29500):
 def total(x):
     dist.all_reduce(x)
     return x
-'''
+"""
 TOTAL_LINE = 13
 """Where `total` calls `all_reduce`."""
 
@@ -45,7 +45,9 @@ def engine() -> Iterator[Engine]:
 def ask(tmp_path: Path) -> Ask:
     """Makes the request for a rank program given as the body of a function of `here`."""
 
-    def ask(body: str, world_size: int = 2, *, submission: str = SUBMISSION, **options: Any) -> Request:
+    def ask(
+        body: str, world_size: int = 2, *, submission: str = SUBMISSION, **options: Any
+    ) -> Request:
         folder = tmp_path / "submission"
         folder.mkdir(exist_ok=True)
         (folder / "work.py").write_text(submission, encoding="utf-8")

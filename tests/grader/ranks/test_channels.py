@@ -23,9 +23,11 @@ def test_tensors_cross_bit_for_bit(dtype: torch.dtype) -> None:
     assert list(got) == list(sent)
     for name, tensor in sent.items():
         assert got[name].dtype is dtype and got[name].shape == tensor.shape
-        assert got[name].numpy(force=True).tobytes() == tensor.numpy(force=True).tobytes() if (
-            dtype is not torch.bfloat16
-        ) else torch.equal(got[name], tensor)
+        assert (
+            got[name].numpy(force=True).tobytes() == tensor.numpy(force=True).tobytes()
+            if (dtype is not torch.bfloat16)
+            else torch.equal(got[name], tensor)
+        )
 
 
 def test_views_parameters_and_subclasses_cross_as_plain_tensors() -> None:

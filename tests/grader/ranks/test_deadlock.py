@@ -23,12 +23,20 @@ class Ranks:
             self._tell(rank, "meeting")
             self._tell(rank, "started")
 
-    def start(self, rank: int, call: dict, *, group: str = "0", is_async: bool = False, **more) -> int:
+    def start(
+        self, rank: int, call: dict, *, group: str = "0", is_async: bool = False, **more
+    ) -> int:
         number = self._numbers[rank]
         self._numbers[rank] += 1
         members = list(range(len(self.ledgers)))
         where = {"file": "work.py", "line": 10 * (number + 1)}
-        fields = {"n": number, "group": group, "members": members, "async": is_async, "uneven": False}
+        fields = {
+            "n": number,
+            "group": group,
+            "members": members,
+            "async": is_async,
+            "uneven": False,
+        }
         self._tell(rank, "start", **(fields | where | call | more))
         return number
 
@@ -77,7 +85,8 @@ def test_a_rank_that_has_returned_will_not_come() -> None:
     ranks.returned(1)
     assert [wait.rank for wait in ranks.proof().waits] == [0]
     assert ranks.lines() == (
-        "rank 0 waits in all_reduce(sum) of float32 [4] (work.py:20), its 2nd collective, for rank 1",
+        "rank 0 waits in all_reduce(sum) of float32 [4] (work.py:20), its 2nd collective, "
+        "for rank 1",
         "rank 1 has returned after 1 collective",
     )
 

@@ -90,7 +90,7 @@ ENDINGS = {
     "answers with broken bytes": (
         "from grader.ranks.inside import wire\n"
         "wire.write_frame(3, wire.ANSWER, b'\\x00' * 50)\n"
-        "wire.write_frame(3, wire.EVENT, b'{\"e\": \"returned\", \"t\": 1}')\ntime.sleep(100)",
+        'wire.write_frame(3, wire.EVENT, b\'{"e": "returned", "t": 1}\')\ntime.sleep(100)',
         Ending.UNREADABLE,
         None,
     ),
@@ -188,7 +188,9 @@ def test_a_peers_lost_connection_is_not_the_cause(run) -> None:
 
 def test_ranks_that_are_done_stay_until_all_are(run) -> None:
     # A rank that left early would take its connections with it.
-    body = "if here.rank == 0: time.sleep(0.3)\nreturn {'s': here.submission.total(here.inputs['x'])}"
+    body = (
+        "if here.rank == 0: time.sleep(0.3)\nreturn {'s': here.submission.total(here.inputs['x'])}"
+    )
     outcome = run(body, 3)
     assert outcome.ending is Ending.ANSWERED
     assert all(rank.ledger.state is State.RETURNED for rank in outcome.ranks)

@@ -9,8 +9,14 @@ CALLS = {
     "broadcast": ("dist.broadcast(x, 1)", {"root": 1}),
     "reduce": ("dist.reduce(x, 1, op=dist.ReduceOp.MAX)", {"root": 1, "reduce_op": "max"}),
     "all_gather": ("dist.all_gather([torch.zeros(3), torch.zeros(3)], x)", {}),
-    "gather": ("dist.gather(x, [x.clone(), x.clone()] if here.rank == 0 else None, 0)", {"root": 0}),
-    "scatter": ("dist.scatter(x, [x.clone(), x.clone()] if here.rank == 1 else None, 1)", {"root": 1}),
+    "gather": (
+        "dist.gather(x, [x.clone(), x.clone()] if here.rank == 0 else None, 0)",
+        {"root": 0},
+    ),
+    "scatter": (
+        "dist.scatter(x, [x.clone(), x.clone()] if here.rank == 1 else None, 1)",
+        {"root": 1},
+    ),
     "all_to_all": ("dist.all_to_all_single(torch.zeros(4), torch.ones(4))", {}),
     "barrier": ("dist.barrier()", {}),
 }

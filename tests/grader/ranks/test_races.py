@@ -36,7 +36,8 @@ RACES = {
         [11.0, 11.0],
     ),
     "gathered into one tensor twice": (
-        "parts = [torch.zeros(3)] * 2\ndist.all_gather(parts, x, async_op=True).wait()\nx = parts[0]",
+        "parts = [torch.zeros(3)] * 2\n"
+        "dist.all_gather(parts, x, async_op=True).wait()\nx = parts[0]",
         [10.0, 10.0],
     ),
     "sent and received": (

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from grader.checks import Case, Draw, check
+from grader.checks.hypotheses import row_rules
 
 EXERCISE, FUNCTION = "shard / gather", "shard_for_rank"
 
@@ -46,6 +47,23 @@ def _parts(case: Case) -> Iterator[tuple[int, int, list[Any]]]:
             yield count, size, parts
 
 
+def _explain(case: Case) -> str:
+    """The rule that gives all the parts that came, if it is a known one."""
+    codes: set[str] | None = None
+    for count, size, parts in _parts(case):
+        whole = torch.arange(count * 2.0).reshape(count, 2)
+        fitting = []
+        for rank, part in enumerate(parts):
+            fitting.append({code for code, rows in row_rules(whole, rank, size) if _is(part, rows)})
+        both = set.intersection(*fitting)
+        codes = both if codes is None else codes & both
+    return next(iter(codes or ())) if codes is not None and len(codes) == 1 else ""
+
+
+def _is(part: list[Any], rows: torch.Tensor | None) -> bool:
+    return rows is not None and part == rows.tolist()
+
+
 @check(
     exercise=EXERCISE,
     function=FUNCTION,
@@ -62,6 +80,7 @@ def test_parts_differ_by_one_row_at_most(case: Case) -> None:
         case.require(
             sizes == due,
             f"{count} rows over {size} ranks came out as {_list(sizes)}",
+            diagnosis="" if sizes == due else _explain(case),
             tensor="shard_for_rank",
             expected=_list(due),
             actual=_list(sizes),
@@ -84,6 +103,7 @@ def test_parts_put_together_are_the_whole(case: Case) -> None:
         case.require(
             joined == whole,
             f"{count} rows over {size} ranks do not give the {count} rows again",
+            diagnosis="" if joined == whole else _explain(case),
             tensor="shard_for_rank",
             expected=_list(row[0] for row in whole),
             actual=_list(row[0] if isinstance(row, list) and row else row for row in joined),
