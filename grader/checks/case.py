@@ -252,7 +252,7 @@ class Case:
         raise Mismatch(self._at_a_line(cause), code)
 
     def issued(self, *ops: str) -> tuple[tuple[Collective, ...], ...]:
-        """Per rank, the submission's calls whose operation is one of `ops`; all where none is given."""
+        """Per rank, the submission's calls whose operation is one of `ops`, or all of them."""
         return tuple(
             tuple(entry for entry in entries if not ops or entry.op in ops)
             for entries in self.ledgers

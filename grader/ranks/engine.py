@@ -111,7 +111,7 @@ class Engine:
                 if self._fork:
                     self._hand_to_zygote(job, (leaders_end.fileno(), *write_ends))
                 else:
-                    _spawn_leader(leaders_end)
+                    _spawn_leader(leaders_end, self._folder)
                     wire.send_message(control, job, tuple(write_ends))
             run = Run(request, control, read_ends.take(), self._is_closed.is_set)
         return run.follow()
@@ -163,7 +163,7 @@ class _Zygote:
         self._log = (folder / "zygote.log").open("w+b")
         with theirs:
             self._process = subprocess.Popen(
-                _python("grader.ranks.inside.zygote", str(theirs.fileno())),
+                _python("grader.ranks.inside.zygote", str(theirs.fileno()), str(folder)),
                 pass_fds=(theirs.fileno(),),
                 env=clean_environment(),
                 cwd="/",
@@ -258,9 +258,9 @@ def _memory_file(data: bytes) -> IO[bytes]:
     return file
 
 
-def _spawn_leader(leaders_end: socket.socket) -> None:
+def _spawn_leader(leaders_end: socket.socket, folder: Path) -> None:
     process = subprocess.Popen(
-        _python("grader.ranks.inside.leader", str(leaders_end.fileno())),
+        _python("grader.ranks.inside.leader", str(leaders_end.fileno()), str(folder)),
         pass_fds=(leaders_end.fileno(),),
         env=clean_environment(),
         cwd="/",
@@ -270,9 +270,10 @@ def _spawn_leader(leaders_end: socket.socket) -> None:
     threading.Thread(target=process.wait, daemon=True).start()
 
 
-def _python(module: str, argument: str) -> list[str]:
-    # -s: no user site-packages; -P: the current folder is not on the path.
-    return [sys.executable, "-s", "-P", "-m", module, argument]
+def _python(module: str, fd: str, folder: str) -> list[str]:
+    # -s: no user site-packages; -P: the current folder is not on the path. The folder is only
+    # there to be seen in a list of processes: whose these are.
+    return [sys.executable, "-s", "-P", "-m", module, fd, folder]
 
 
 def clean_environment() -> dict[str, str]:

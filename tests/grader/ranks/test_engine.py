@@ -24,6 +24,8 @@ LEARNER_RENDEZVOUS = """
     here.submission.init_process_group(here.rank, here.world_size, master_port=here.master_port)
     return {"sum": here.submission.total(here.inputs["x"])}
 """
+SLEEP = f"1000.{os.getpid()}"
+"""Seconds, and a mark to find the process by."""
 MESSY = [
     "dist.barrier()",
     "if here.rank == 0: dist.barrier()",
@@ -33,20 +35,21 @@ MESSY = [
     "open('left.txt', 'w').write('x' * 1000)",
     "os.fork() or time.sleep(1000)",
     "os.setsid() if os.fork() == 0 else None\ntime.sleep(0.05)",
-    "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)",
+    f"import subprocess\nsubprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)",
     "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: pass",
 ]
 
 
-def processes() -> set[int]:
-    """Ids of all processes that run a rank's code or were started by one."""
+def processes(grader: int | None = None) -> set[int]:
+    """Ids of all processes that run the ranks of a grader (this one) or were started by one."""
+    ours = f"ranklings-{grader or os.getpid()}-".encode()
     found = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        if b"grader.ranks.inside" in command or command.startswith(b"sleep\x001000"):
+        if ours in command or command.startswith(f"sleep\x00{SLEEP}".encode()):
             found.add(int(pid))
     return found
 
@@ -104,7 +107,6 @@ def test_closing_the_engine_ends_the_runs_in_progress(ask) -> None:
 
 @linux
 def test_a_grader_that_is_killed_takes_its_ranks_with_it(ask, tmp_path: Path) -> None:
-    before = processes()
     request = ask("while True: pass", seconds=60.0)
     script = tmp_path / "grader_that_dies.py"
     script.write_text(
@@ -123,10 +125,11 @@ def test_a_grader_that_is_killed_takes_its_ranks_with_it(ask, tmp_path: Path) ->
     )
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "running\n"
-    assert len(processes() - before) >= 4  # zygote, leader, two ranks
+    assert len(processes(process.pid)) >= 4  # zygote, leader, two ranks
     process.kill()
     process.wait()
-    _wait_for_none(before)
+    _wait_for_none(set(), process.pid)
+    process.stdout.close()
 
 
 @linux
@@ -190,8 +193,8 @@ def test_what_runs_inside_imports_nothing_of_the_grader() -> None:
                 assert not ours or allowed, f"{path.name} imports {name}"
 
 
-def _wait_for_none(before: set[int]) -> None:
+def _wait_for_none(before: set[int], grader: int | None = None) -> None:
     deadline = time.monotonic() + 5
-    while processes() - before and time.monotonic() < deadline:
+    while processes(grader) - before and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert processes() - before == set()
+    assert processes(grader) - before == set()

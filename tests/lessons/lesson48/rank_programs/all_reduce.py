@@ -20,23 +20,25 @@ def average(here: Any) -> dict[str, Any]:
 def average_columns(here: Any) -> dict[str, Any]:
     """Average gradients that are every second number of a larger tensor."""
     module = models.build(here.inputs)
-    neighbours = {}
+    local, neighbours = {}, {}
     for name, parameter in module.named_parameters():
         wide = here.inputs[f"wide/{name}"].clone()
         parameter.grad = wide[..., 0]
+        local[f"local/gradients/{name}"] = wide[..., 0].clone()
         neighbours[name] = wide
     here.submission.all_reduce_grads_(module, here.world_size)
     rest = {f"neighbours/{name}": wide[..., 1].clone() for name, wide in neighbours.items()}
-    return models.gradients(module) | rest
+    return local | models.gradients(module) | rest
 
 
 def average_twice(here: Any) -> dict[str, Any]:
-    """Average, clear the gradients, and average others: nothing of the first may remain."""
+    """Average `first/…`, clear the gradients, average others: nothing of the first may remain."""
     module = models.build(here.inputs)
-    models.give_gradients(module, here.inputs)
-    here.submission.all_reduce_grads_(module, here.world_size)
     for name, parameter in module.named_parameters():
-        parameter.grad = here.inputs[f"second/{name}"].clone()
+        parameter.grad = here.inputs[f"first/{name}"].clone()
+    here.submission.all_reduce_grads_(module, here.world_size)
+    module.zero_grad()
+    models.give_gradients(module, here.inputs)
     norm = here.submission.all_reduce_grads_(module, here.world_size)
     return models.gradients(module) | {"norm": norm}
 

@@ -82,8 +82,12 @@ def branches(here: Any) -> dict[str, Any]:
     module = models.build(here.inputs)
     wrapped = here.submission.MinimalDDP(module, here.world_size)
     wrapped(here.inputs["x"], branch=here.inputs["branch"]).square().mean().backward()
+    local = {
+        f"local/gradients/{name}": torch.zeros_like(p) if p.grad is None else p.grad.clone()
+        for name, p in module.named_parameters()
+    }
     wrapped.sync_grads()
-    return models.gradients(module)
+    return local | models.gradients(module)
 
 
 def alone(here: Any) -> dict[str, Any]:
