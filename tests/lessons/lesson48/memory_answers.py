@@ -81,7 +81,12 @@ def answer_to(case: Case, label: str) -> dict[str, Any]:
     answer = case.got[0].get(label)
     if not isinstance(answer, dict):
         kind = "None" if answer is None else f"a {type(answer).__name__}"
-        case.fail(f"{label} returned {kind} where a dict is due", expected="a dict", actual=kind)
+        case.fail(
+            f"{label} returned {kind} where a dict is due",
+            code="returned-nothing" if answer is None else "",
+            expected="a dict",
+            actual=kind,
+        )
     return answer
 
 

@@ -30,7 +30,7 @@ def long(draw: Draw) -> dict[str, Any]:
 
 def one_is_missing_on_rank_0(draw: Draw) -> dict[str, Any]:
     # All of one shape: a rank that leaves one out mixes the others before anything fails.
-    shapes = {name: (MATRIX, FLOAT) for name in ("first", "second", "third")}
+    shapes = dict.fromkeys(("first", "second", "third"), (MATRIX, FLOAT))
     inputs = {**draw.tensors(shapes, "parameters/"), **draw.tensors(shapes, "gradients/")}
     if draw.rank == 0:
         del inputs["gradients/second"]
@@ -190,7 +190,7 @@ def test_every_step_starts_afresh(case: Case) -> None:
     program="all_reduce.average",
     inputs=plain,
     world_sizes=(2,),
-    delays_s=(0.0, 0.05),
+    delays_s=(0.0, 0.03),
 )
 def test_a_late_rank_is_waited_for(case: Case) -> None:
     """When one rank is slow, the gradients are used only once they have all arrived."""

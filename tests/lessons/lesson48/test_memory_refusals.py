@@ -38,10 +38,17 @@ def impossible_numbers(_draw: Draw) -> dict[str, Any]:
     return {"questions": {_label(q): [[q[0]], q[1]] for q in IMPOSSIBLE}}
 
 
+def _outcome(case: Case, label: str) -> tuple[str, str]:
+    """(kind of error, its message), or ("", what was returned)."""
+    found = case.got[0].get(label)
+    is_pair = isinstance(found, list) and [type(text) for text in found] == [str, str]
+    return (found[0], found[1]) if is_pair else ("", "nothing")
+
+
 def _refused(case: Case, questions: tuple[Question, ...]) -> None:
     for question in questions:
         label, culprit = _label(question), question[2]
-        kind, message = case.got[0].get(label) or ["", "nothing"]
+        kind, message = _outcome(case, label)
         did = f"raised {kind}" if kind else f"returned {message}"
         case.require(
             kind == "ValueError",
