@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from grader.course import Lesson
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,6 +62,8 @@ def command(
       2  wrong use                 130  interrupted
     """  # fmt: skip
     # Imported here, so that `--help` shows at once.
+    from pathlib import Path
+
     from grader.cli.courses import open_course, open_lesson
     from grader.cli.errors import INTERRUPTED, OUR_FAULT, WRONG_USE, stop
 
@@ -110,6 +117,8 @@ def _exercise(name: str, names: list[str]) -> str:
 
 
 def _writable(name: str) -> Path:
+    from pathlib import Path
+
     from grader.cli.errors import WRONG_USE, stop
 
     path = Path(name)
@@ -120,15 +129,16 @@ def _writable(name: str) -> Path:
     return path
 
 
-def _look_at(path: Path, lesson: object) -> None:
+def _look_at(path: Path, lesson: Lesson) -> None:
     """Refuse what is no submission before anything is started."""
     import tempfile
+    from pathlib import Path
 
     from grader.cli.errors import WRONG_USE, stop
     from grader.submission import SubmissionError, take
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            take(path, lesson, Path(folder) / "submission")  # type: ignore[arg-type]
+            take(path, lesson, Path(folder) / "submission")
         except SubmissionError as error:
             stop(str(error), WRONG_USE)
