@@ -1,0 +1,1 @@
+"""What helps an author of lessons."""
