@@ -76,7 +76,7 @@ def _todo(region: _Region) -> list[str]:
 
 def _tidy(lines: list[str]) -> str:
     """Without the blank lines that a region left out has left behind."""
-    text = "\n".join(lines).rstrip() + "\n"
+    text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).rstrip() + "\n"
     return re.sub(r"\n{3,}(?=[ \t])", "\n\n", text)
 
 
