@@ -1,0 +1,295 @@
+"""The report in a terminal: what failed, why, and the one thing to do next.
+
+Reads well at 80 columns and without colour: a mark and a word say everything that a
+colour says. Whatever a learner wrote is shown as text and never interpreted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import IO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from grader.report import texts
+from grader.report.escape import safe_text
+from grader.results import Cause, CheckResult, ExerciseResult, Results, RunResult, Verdict
+
+_MAX_OUTPUT_LINES = 5
+_STYLES = {
+    Verdict.PASSED: "green",
+    Verdict.SKIPPED: "yellow",
+    Verdict.NOT_CHECKED: "yellow",
+}
+"""All other verdicts are red."""
+
+
+def console_for(stream: IO[str]) -> Console:
+    """A console on `stream`; honours NO_COLOR, FORCE_COLOR and the width of the terminal."""
+    return Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def render(results: Results, console: Console, *, verbose: int = 0) -> None:
+    """Print the whole report.
+
+    Args:
+        verbose: 1 shows every check, its runs and all output; 2 the ledgers of ranks too.
+    """
+    report = _Report(results, console, verbose)
+    report.header()
+    shared = _cause_of_all(results)
+    if shared is not None:
+        report.whole_submission(shared)
+    else:
+        for exercise in results.exercises:
+            report.exercise(exercise)
+    report.summary()
+
+
+class _Report:
+    """Prints one tree to one console."""
+
+    def __init__(self, results: Results, console: Console, verbose: int) -> None:
+        self._results = results
+        self._console = console
+        self._verbose = verbose
+        self._marks = texts.marks(console.encoding)
+
+    # Parts
+
+    def header(self) -> None:
+        results = self._results
+        self._line(f"{results.lesson}: {results.title}", style="bold")
+        graded = safe_text(results.submission.source or results.submission.name)
+        self._line(f"graded: {graded}", style="dim")
+        for note in results.notes:
+            self._line(f"note: {safe_text(note)}", style="yellow")
+        self._blank()
+
+    def whole_submission(self, check: CheckResult) -> None:
+        """One cause that all checks share: the file itself."""
+        assert check.cause is not None
+        self._line(f"{self._mark(check.verdict)} {check.verdict.value}: nothing could be checked",
+                   style=f"bold {_style(check.verdict)}")  # fmt: skip
+        self._cause(check.cause, check, indent=2)
+        self._blank()
+
+    def exercise(self, exercise: ExerciseResult) -> None:
+        done = all(check.verdict is Verdict.PASSED for check in exercise.checks)
+        points = f"{texts.number(exercise.points)} / {texts.number(exercise.max_points)}"
+        title = Text(f"{exercise.name}  ", style="bold")
+        title.append(f"{points} points", style="green" if done else "default")
+        passed = sum(check.verdict is Verdict.PASSED for check in exercise.checks)
+        title.append(f"  {passed} of {len(exercise.checks)} checks", style="dim")
+        self._console.print(title)
+        if done and not self._verbose:
+            self._line(f"  {self._marks.passed} all of it", style="green")
+        else:
+            for check in exercise.checks:
+                if check.verdict is Verdict.PASSED:
+                    self._passed(check)
+            self._not_passed(exercise)
+        self._blank()
+
+    def summary(self) -> None:
+        results = self._results
+        score = f"{texts.number(results.score)} / {texts.number(results.max_score)}"
+        done = sum(
+            all(check.verdict is Verdict.PASSED for check in exercise.checks)
+            for exercise in results.exercises
+        )
+        line = Text("score: ", style="bold")
+        line.append(score, style="bold green" if texts.is_full(results) else "bold")
+        line.append(f"   exercises done: {done} of {len(results.exercises)}   ")
+        line.append(texts.counts(results), style="dim")
+        self._console.print(line)
+        if results.interrupted:
+            self._line("interrupted: what was checked until then is above", style="yellow")
+        self._line(texts.next_step(results))
+        hidden = texts.what_is_folded(results)
+        if hidden and not self._verbose:
+            self._line(f"{hidden}; see it all with: {texts.command(results)} -v", style="dim")
+
+    # Checks
+
+    def _passed(self, check: CheckResult) -> None:
+        self._entry(check, "")
+        if self._verbose:
+            self._runs(check)
+
+    def _not_passed(self, exercise: ExerciseResult) -> None:
+        """Failing checks, those of one cause together; then the skipped ones."""
+        failing = [c for c in exercise.checks if c.verdict not in (Verdict.PASSED,)]
+        ordered = sorted(failing, key=lambda check: check.verdict is Verdict.SKIPPED)
+        if exercise.todo and not any(c.verdict is Verdict.PASSED for c in exercise.checks):
+            self._labelled("to do first", exercise.todo, indent=2)
+        seen: dict[object, CheckResult] = {}
+        for key, group in groupby(ordered, key=_sameness):
+            checks = list(group)
+            if key in seen:
+                checks = [seen[key], *checks]
+                self._same(checks[1:], first=seen[key])
+                continue
+            seen[key] = checks[0]
+            self._failing(checks[0])
+            self._same(checks[1:], first=checks[0])
+
+    def _same(self, checks: list[CheckResult], first: CheckResult) -> None:
+        """Checks that fail for a reason that has been told already."""
+        if not checks:
+            return
+        if self._verbose:
+            for check in checks:
+                self._failing(check)
+            return
+        count = f"the same in {len(checks)} more check{'s' if len(checks) > 1 else ''}"
+        names = ", ".join(check.id for check in checks)
+        self._labelled(count, names, indent=4, style="dim")
+
+    def _failing(self, check: CheckResult) -> None:
+        self._entry(check, check.verdict.value)
+        if check.reason:
+            self._text(safe_text(check.reason), indent=4)
+        if check.cause is not None:
+            self._cause(check.cause, check, indent=4)
+        self._output(check)
+        if self._verbose:
+            self._runs(check)
+
+    def _entry(self, check: CheckResult, word: str) -> None:
+        style = _style(check.verdict)
+        line = Text(f"{self._mark(check.verdict)} ", style=style)
+        if word:
+            line.append(f"{word}: ", style=f"bold {style}")
+        line.append(safe_text(check.promise))
+        self._console.print(Padding(line, (0, 0, 0, 2)))
+
+    def _cause(self, cause: Cause, check: CheckResult, indent: int) -> None:
+        self._text(texts.summary_of(cause), indent=indent)
+        if cause.expected or cause.actual:
+            where = f" at {texts.index(cause.index)}" if cause.index is not None else ""
+            self._pair(f"expected{where}", safe_text(cause.expected), indent)
+            self._pair(f"actual{where}", safe_text(cause.actual), indent)
+        for line in cause.details:
+            if safe_text(line) not in cause.summary:
+                self._text(safe_text(line), indent=indent + 2, style="dim")
+        self._source(cause, indent)
+        diagnosis = check.diagnosis
+        if diagnosis is not None:
+            self._labelled(diagnosis.title, diagnosis.explanation, indent=indent, style="cyan")
+            self._labelled("next", diagnosis.next_step, indent=indent, style="cyan")
+
+    def _source(self, cause: Cause, indent: int) -> None:
+        """The learner's own line, and the caret or the way to it."""
+        error = cause.error
+        if error is not None and "\n" in error.source:
+            for number, line in enumerate(error.source.split("\n")):
+                where = f"{cause.file}:{cause.line}  " if cause.file else ""
+                self._code(where if not number else " " * len(where), line, indent)
+        elif cause.file and cause.source:
+            self._code(f"{safe_text(cause.file)}:{cause.line}  ", cause.source, indent)
+        if error is not None and len(error.frames) > 1:
+            for frame in error.frames[:-1]:
+                self._text(f"called from {safe_text(frame)}", indent=indent + 2, style="dim")
+
+    def _code(self, where: str, line: str, indent: int) -> None:
+        text = Text(where, style="dim")
+        text.append(safe_text(line), style="bold")
+        self._console.print(Padding(text, (0, 0, 0, indent)), no_wrap=True, overflow="ellipsis")
+
+    # Runs
+
+    def _output(self, check: CheckResult) -> None:
+        """What the failing run's ranks printed, folded."""
+        if not check.runs:
+            return
+        for rank in check.runs[-1].ranks:
+            for name, text in (("stdout", rank.stdout), ("stderr", rank.stderr)):
+                lines = safe_text(text).rstrip("\n").split("\n") if text.strip() else []
+                shown = lines if self._verbose else lines[:_MAX_OUTPUT_LINES]
+                for line in shown:
+                    cut = line if self._verbose else texts.shortened(line, 200)
+                    self._text(f"rank {rank.rank} {name}: {cut}", indent=4, style="dim")
+                if len(lines) > len(shown):
+                    rest = f"… {len(lines) - len(shown):,} more lines of {name}; see them with -v"
+                    self._text(f"rank {rank.rank} {rest}", indent=4, style="dim")
+            if rank.output_dropped_bytes and self._verbose:
+                dropped = f"{rank.output_dropped_bytes:,} bytes of output were not kept"
+                self._text(f"rank {rank.rank}: {dropped}", indent=4, style="dim")
+
+    def _runs(self, check: CheckResult) -> None:
+        for run in check.runs:
+            self._text(texts.run_line(run), indent=4, style="dim")
+            if self._verbose > 1:
+                self._ledgers(run)
+
+    def _ledgers(self, run: RunResult) -> None:
+        for rank in run.ranks:
+            for entry in rank.ledger:
+                line = f"rank {rank.rank}  {texts.collective(entry)}"
+                self._text(line, indent=6, style="dim")
+
+    # Lines
+
+    def _mark(self, verdict: Verdict) -> str:
+        if verdict is Verdict.PASSED:
+            return self._marks.passed
+        if verdict in (Verdict.SKIPPED, Verdict.NOT_CHECKED):
+            return self._marks.skipped
+        return self._marks.failed
+
+    def _pair(self, label: str, value: str, indent: int) -> None:
+        self._console.print(Padding(Text(f"{label:<16} {value}"), (0, 0, 0, indent)))
+
+    def _labelled(self, label: str, text: str, indent: int, style: str = "") -> None:
+        line = Text(f"{label}: ", style=f"bold {style}".strip())
+        line.append(safe_text(text), style="default" if style != "dim" else "dim")
+        self._console.print(Padding(line, (0, 0, 0, indent)))
+
+    def _text(self, text: str, indent: int, style: str = "") -> None:
+        self._console.print(Padding(Text(text, style=style), (0, 0, 0, indent)))
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style=style))
+
+    def _blank(self) -> None:
+        self._console.print()
+
+
+def _style(verdict: Verdict) -> str:
+    return _STYLES.get(verdict, "red")
+
+
+def _sameness(check: CheckResult) -> object:
+    """Checks with equal keys have the same thing to say."""
+    cause = check.cause
+    if cause is None:
+        return (check.verdict, check.reason)
+    if cause.error is not None:
+        return (check.verdict, cause.summary, cause.file, cause.line)
+    if check.diagnosis is not None:
+        # One misunderstanding is told once, with its first example.
+        return (check.verdict, check.diagnosis.code)
+    return (check.verdict, cause)
+
+
+def _cause_of_all(results: Results) -> CheckResult | None:
+    """The first check, when every check was stopped by one and the same cause."""
+    checks = results.checks
+    if len(checks) < 2 or checks[0].cause is None:
+        return None
+    whole = all(check.cause == checks[0].cause and not check.runs for check in checks)
+    return checks[0] if whole else None
+
+
+def lines_of(results: Results, width: int = 80) -> Iterator[str]:
+    """The report as plain lines, as a terminal of `width` columns without colour shows it."""
+    import io
+
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, no_color=True, highlight=False, markup=False)
+    render(results, console)
+    yield from stream.getvalue().splitlines()
