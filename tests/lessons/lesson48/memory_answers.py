@@ -7,7 +7,7 @@ Totals of different mistakes collide (4 + 4 + 8 and 2 + 2 + 12 bytes a parameter
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from grader.checks import Case
@@ -141,26 +141,37 @@ def _parts(
 
 
 def _explain(case: Case) -> str:
-    """The misunderstanding that explains every answer of the run, if one does."""
+    """The misunderstanding that explains all parts of all answers, if just one does."""
     questions = _questions(case)
     answers = {label: answer_to(case, label) for label in questions}
-    for code, change in _mistakes():
-        predicted = {}
-        for label, call in questions.items():
-            chosen = _chosen(call)
-            own = change(chosen) if callable(change) else change
-            predicted[label] = _parts(chosen, **own)
-        if all(
-            _agree(answers[label].get(part), value)
-            for label, parts in predicted.items()
-            for part, value in parts.items()
-        ):
-            return code
-    return ""
+
+    def fits(change: Any) -> bool:
+        return all(
+            _agree(answers[label].get(part), due)
+            for label, call in questions.items()
+            for part, due in _parts(_chosen(call), **change(_chosen(call))).items()
+        )
+
+    if fits(lambda _chosen: {}):
+        return ""  # the parts are right, so it is something else
+    codes = {code for code, change in _mistakes() if fits(change)}
+    return codes.pop() if len(codes) == 1 else ""
 
 
-def _mistakes() -> Iterator[tuple[str, Any]]:
-    """(code, what it changes in `_parts`, or a function of the question that gives that)."""
+def _mistakes() -> Iterator[tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]]:
+    """(code, what it changes in `_parts` for a question)."""
+    for code, change in _fixed_mistakes():
+        yield code, lambda _chosen, change=change: change
+
+    def low(chosen: dict[str, Any], copy: float) -> dict[str, Any]:
+        size = chosen["precision_bytes"]
+        return {"states": OPTIMIZERS | {"adam": 2 * size, "adam_master": 2 * size + copy}}
+
+    yield "moments-in-low-precision", lambda chosen: low(chosen, 4)
+    yield "moments-in-low-precision", lambda chosen: low(chosen, chosen["precision_bytes"])
+
+
+def _fixed_mistakes() -> Iterator[tuple[str, dict[str, Any]]]:
     none, one, two, three = DIVIDED
     yield "zero-stages-swapped", {"divided": (none, two, one, three)}
     yield "stage-off-by-one", {"divided": (none, two, three, three)}
@@ -169,22 +180,14 @@ def _mistakes() -> Iterator[tuple[str, Any]]:
     yield "divided-at-every-stage", {"divided": (three, three, three, three)}
     yield "gpus-ignored", {"divided": (none, none, none, none)}
     yield "gib-not-gb", {"unit": 1e9 / 2**30}
-    for bits in (8.0, 0.125):
-        yield "bits-not-bytes", {"bits": bits}
-        yield "bits-not-bytes", {"unit": bits}
-    for adam, master in ((4, 8), (4, 12), (8, 8)):
-        code = "one-moment" if adam == 4 else "master-copy-miscounted"
-        yield code, {"states": OPTIMIZERS | {"adam": adam, "adam_master": master}}
-    for adam, master in ((12, 12), (12, 8), (8, 16), (12, 16)):
+    for factor in (8.0, 0.125):
+        yield "bits-not-bytes", {"bits": factor}
+        yield "bits-not-bytes", {"unit": factor}
+    for adam, master in ((4, 8), (4, 12)):
+        yield "one-moment", {"states": OPTIMIZERS | {"adam": adam, "adam_master": master}}
+    for adam, master in ((8, 8), (12, 12), (12, 8), (8, 16), (12, 16)):
         states = OPTIMIZERS | {"adam": adam, "adam_master": master}
         yield "master-copy-miscounted", {"states": states}
-    for copy in (1, 0):
-
-        def low(chosen: dict[str, Any], copy: int = copy) -> dict[str, Any]:
-            size = chosen["precision_bytes"]
-            master = 2 * size + (4 if copy else size)
-            return {"states": OPTIMIZERS | {"adam": 2 * size, "adam_master": master}}
-
-        yield "moments-in-low-precision", low
-    yield "sgd-counts-momentum", {"states": OPTIMIZERS | {"sgd": 4}}
-    yield "sgd-counts-momentum", {"states": OPTIMIZERS | {"sgd": 4, "sgd_momentum": 8}}
+    for momentum in (4, 8):
+        states = OPTIMIZERS | {"sgd": 4, "sgd_momentum": momentum}
+        yield "sgd-counts-momentum", {"states": states}
