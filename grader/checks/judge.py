@@ -72,7 +72,7 @@ class Judge:
         for parent in declaration.after:
             # A parent outside the selection was never judged, and cannot hold this one back.
             if self._verdicts.get(parent, Verdict.PASSED) is not Verdict.PASSED:
-                return f"it makes no sense until this passes: {self._promises[parent]}"
+                return f"it makes no sense until this holds: {self._promises[parent]}"
         for function in declaration.functions:
             if function in self._timed_out:
                 return (

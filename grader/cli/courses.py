@@ -31,6 +31,12 @@ def _has_course(folder: Path) -> bool:
     return any((parent / "course.toml").is_file() for parent in (folder, *folder.parents))
 
 
+def near(path: Path) -> Path:
+    """`path` as one would type it here: relative where it lies below the current folder."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def open_lesson(course: Course, name: str) -> Lesson:
     """The course's lesson called `name`; exits with the near names where there is none."""
     try:

@@ -72,7 +72,7 @@ def _findings(result: dict[str, Any]) -> list[tuple[str, str, bool]]:
     return [
         ("all ranks end with the same parameters", f" (spread {spread:.1e})", spread == 0),
         (
-            "gradients are those of one process on all the data",
+            "gradients equal those of one process on all data",
             f" (largest difference {difference:.1e})",
             difference < _AGREE,
         ),

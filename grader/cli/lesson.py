@@ -64,13 +64,13 @@ def command(
     # Imported here, so that `--help` shows at once.
     from pathlib import Path
 
-    from grader.cli.courses import open_course, open_lesson
+    from grader.cli.courses import near, open_course, open_lesson
     from grader.cli.errors import INTERRUPTED, OUR_FAULT, WRONG_USE, stop
 
     course = open_course()
     found = open_lesson(course, lesson)
     exercises = tuple(_exercise(name, [e.name for e in found.exercises]) for name in only)
-    target = Path(path) if path else found.stub_folder
+    target = Path(path) if path else near(found.stub_folder)
     json_path = _writable(json_file) if json_file else None
     _look_at(target, found)
 

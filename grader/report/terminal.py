@@ -7,11 +7,9 @@ colour says. Whatever a learner wrote is shown as text and never interpreted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from typing import IO
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from grader.report import texts
@@ -78,29 +76,27 @@ class _Report:
         self._blank()
 
     def exercise(self, exercise: ExerciseResult) -> None:
-        done = all(check.verdict is Verdict.PASSED for check in exercise.checks)
+        passed = [check for check in exercise.checks if check.verdict is Verdict.PASSED]
+        done = len(passed) == len(exercise.checks)
         points = f"{texts.number(exercise.points)} / {texts.number(exercise.max_points)}"
         title = Text(f"{exercise.name}  ", style="bold")
-        title.append(f"{points} points", style="green" if done else "default")
-        passed = sum(check.verdict is Verdict.PASSED for check in exercise.checks)
-        title.append(f"  {passed} of {len(exercise.checks)} checks", style="dim")
+        title.append(f"{points} points", style="green" if done else "")
         self._console.print(title)
-        if done and not self._verbose:
-            self._line(f"  {self._marks.passed} all of it", style="green")
-        else:
-            for check in exercise.checks:
-                if check.verdict is Verdict.PASSED:
-                    self._passed(check)
-            self._not_passed(exercise)
+        if self._verbose:
+            for check in passed:
+                self._passed(check)
+        elif passed:
+            what = "all" if done else f"{len(passed)} of {len(exercise.checks)}"
+            self._item(f"{self._marks.passed} ", f"{what} checks pass", style="green")
+        if not passed and exercise.todo:
+            self._labelled("to do first", exercise.todo, indent=2, style="bold")
+        self._not_passed(exercise)
         self._blank()
 
     def summary(self) -> None:
         results = self._results
         score = f"{texts.number(results.score)} / {texts.number(results.max_score)}"
-        done = sum(
-            all(check.verdict is Verdict.PASSED for check in exercise.checks)
-            for exercise in results.exercises
-        )
+        done = sum(exercise.points >= exercise.max_points - 1e-9 for exercise in results.exercises)
         line = Text("score: ", style="bold")
         line.append(score, style="bold green" if texts.is_full(results) else "bold")
         line.append(f"   exercises done: {done} of {len(results.exercises)}   ")
@@ -108,46 +104,57 @@ class _Report:
         self._console.print(line)
         if results.interrupted:
             self._line("interrupted: what was checked until then is above", style="yellow")
-        self._line(texts.next_step(results))
-        hidden = texts.what_is_folded(results)
-        if hidden and not self._verbose:
-            self._line(f"{hidden}; see it all with: {texts.command(results)} -v", style="dim")
+        step = texts.next_step(results)
+        self._line(step.text)
+        if step.command:
+            self._command(step.command)
+        if texts.is_folded(results) and not self._verbose:
+            self._line("Runs, ranks and repeated causes are folded. To see it all:", style="dim")
+            self._command(f"{texts.command(results)} -v")
 
     # Checks
 
     def _passed(self, check: CheckResult) -> None:
         self._entry(check, "")
-        if self._verbose:
-            self._runs(check)
+        self._runs(check)
 
     def _not_passed(self, exercise: ExerciseResult) -> None:
         """Failing checks, those of one cause together; then the skipped ones."""
-        failing = [c for c in exercise.checks if c.verdict not in (Verdict.PASSED,)]
-        ordered = sorted(failing, key=lambda check: check.verdict is Verdict.SKIPPED)
-        if exercise.todo and not any(c.verdict is Verdict.PASSED for c in exercise.checks):
-            self._labelled("to do first", exercise.todo, indent=2)
-        seen: dict[object, CheckResult] = {}
-        for key, group in groupby(ordered, key=_sameness):
-            checks = list(group)
-            if key in seen:
-                checks = [seen[key], *checks]
-                self._same(checks[1:], first=seen[key])
-                continue
-            seen[key] = checks[0]
-            self._failing(checks[0])
-            self._same(checks[1:], first=checks[0])
+        groups: dict[object, list[CheckResult]] = {}
+        for check in exercise.checks:
+            if check.verdict is not Verdict.PASSED:
+                groups.setdefault(_sameness(check), []).append(check)
+        for checks in sorted(groups.values(), key=lambda group: _is_skipped(group[0])):
+            if self._verbose:
+                for check in checks:
+                    self._failing(check)
+            elif texts.is_to_do(checks[0]):
+                self._to_do(checks)
+            elif _is_skipped(checks[0]):
+                self._skipped(checks)
+            else:
+                self._failing(checks[0])
+                self._same(checks[1:])
 
-    def _same(self, checks: list[CheckResult], first: CheckResult) -> None:
-        """Checks that fail for a reason that has been told already."""
-        if not checks:
-            return
-        if self._verbose:
-            for check in checks:
-                self._failing(check)
-            return
-        count = f"the same in {len(checks)} more check{'s' if len(checks) > 1 else ''}"
+    def _skipped(self, checks: list[CheckResult]) -> None:
         names = ", ".join(check.id for check in checks)
-        self._labelled(count, names, indent=4, style="dim")
+        reason = safe_text(checks[0].reason)
+        self._item(f"{self._marks.skipped} ", f"skipped: {names}; {reason}", style="yellow")
+
+    def _to_do(self, checks: list[CheckResult]) -> None:
+        """A function that is not written yet: no failure, and told on one line."""
+        cause = checks[0].cause
+        assert cause is not None
+        where = f" ({cause.file}:{cause.line})" if cause.file else ""
+        need = f"{len(checks)} checks need" if len(checks) > 1 else "1 check needs"
+        text = f"{texts.summary_of(cause, with_size=False)}{where}; {need} it"
+        self._item(f"{self._marks.skipped} ", safe_text(text))
+
+    def _same(self, checks: list[CheckResult]) -> None:
+        """Checks whose reason has been told already."""
+        if checks:
+            count = f"the same in {len(checks)} more check{'s' if len(checks) > 1 else ''}"
+            self._labelled(count, ", ".join(check.id for check in checks), indent=4, style="dim")
 
     def _failing(self, check: CheckResult) -> None:
         self._entry(check, check.verdict.value)
@@ -161,26 +168,24 @@ class _Report:
 
     def _entry(self, check: CheckResult, word: str) -> None:
         style = _style(check.verdict)
-        line = Text(f"{self._mark(check.verdict)} ", style=style)
-        if word:
-            line.append(f"{word}: ", style=f"bold {style}")
-        line.append(safe_text(check.promise))
-        self._console.print(Padding(line, (0, 0, 0, 2)))
+        label = f"{self._mark(check.verdict)} {word}: " if word else f"{self._mark(check.verdict)} "
+        self._item(label, safe_text(check.promise), style=f"bold {style}" if word else style)
 
     def _cause(self, cause: Cause, check: CheckResult, indent: int) -> None:
         self._text(texts.summary_of(cause), indent=indent)
         if cause.expected or cause.actual:
             where = f" at {texts.index(cause.index)}" if cause.index is not None else ""
+            width = len(f"expected{where}")
             self._pair(f"expected{where}", safe_text(cause.expected), indent)
-            self._pair(f"actual{where}", safe_text(cause.actual), indent)
+            self._pair(f"{f'actual{where}':<{width}}", safe_text(cause.actual), indent)
         for line in cause.details:
             if safe_text(line) not in cause.summary:
                 self._text(safe_text(line), indent=indent + 2, style="dim")
         self._source(cause, indent)
         diagnosis = check.diagnosis
         if diagnosis is not None:
-            self._labelled(diagnosis.title, diagnosis.explanation, indent=indent, style="cyan")
-            self._labelled("next", diagnosis.next_step, indent=indent, style="cyan")
+            self._labelled(diagnosis.title, diagnosis.explanation, indent, style="bold cyan")
+            self._labelled("try next", diagnosis.next_step, indent, style="bold cyan")
 
     def _source(self, cause: Cause, indent: int) -> None:
         """The learner's own line, and the caret or the way to it."""
@@ -198,7 +203,8 @@ class _Report:
     def _code(self, where: str, line: str, indent: int) -> None:
         text = Text(where, style="dim")
         text.append(safe_text(line), style="bold")
-        self._console.print(Padding(text, (0, 0, 0, indent)), no_wrap=True, overflow="ellipsis")
+        text.truncate(max(self._console.width - indent, 20), overflow="ellipsis")
+        self._console.print(Text(" " * indent) + text)
 
     # Runs
 
@@ -241,22 +247,48 @@ class _Report:
             return self._marks.skipped
         return self._marks.failed
 
+    def _item(self, label: str, text: str, style: str = "") -> None:
+        """A marked line whose further lines hang below its text."""
+        line = Text(label, style=style)
+        line.append(text, style="default")
+        self._print(line, indent=2, hang=2)
+
     def _pair(self, label: str, value: str, indent: int) -> None:
-        self._console.print(Padding(Text(f"{label:<16} {value}"), (0, 0, 0, indent)))
+        self._print(Text(f"{label}  {value}"), indent)
 
     def _labelled(self, label: str, text: str, indent: int, style: str = "") -> None:
-        line = Text(f"{label}: ", style=f"bold {style}".strip())
-        line.append(safe_text(text), style="default" if style != "dim" else "dim")
-        self._console.print(Padding(line, (0, 0, 0, indent)))
+        line = Text(f"{label}: ", style=style)
+        line.append(safe_text(text), style="dim" if style == "dim" else "default")
+        self._print(line, indent)
 
     def _text(self, text: str, indent: int, style: str = "") -> None:
-        self._console.print(Padding(Text(text, style=style), (0, 0, 0, indent)))
+        self._print(Text(text, style=style), indent)
+
+    def _print(self, text: Text, indent: int, hang: int = 0) -> None:
+        """`text` wrapped at the console's width, set in, without blanks at the ends of lines."""
+        width = max(self._console.width - indent, 20)
+        first, *rest = text.wrap(self._console, width) or [Text()]
+        if hang and rest:
+            for line in rest:
+                line.rstrip()
+            rest = list(Text(" ").join(rest).wrap(self._console, width - hang))
+        for number, line in enumerate([first, *rest]):
+            line.rstrip()
+            self._console.print(Text(" " * (indent + (hang if number else 0))) + line)
 
     def _line(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style=style))
+        self._print(Text(text, style=style), indent=0)
+
+    def _command(self, command: str) -> None:
+        """A command to copy: on a line of its own, and never broken."""
+        self._console.print(Text(f"  {command}", style="bold"), soft_wrap=True)
 
     def _blank(self) -> None:
         self._console.print()
+
+
+def _is_skipped(check: CheckResult) -> bool:
+    return check.verdict is Verdict.SKIPPED
 
 
 def _style(verdict: Verdict) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 
 from grader.report.escape import safe_text
-from grader.results import Cause, Collective, Results, RunResult, Verdict
+from grader.results import Cause, CheckResult, Collective, Results, RunResult, Verdict
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,16 @@ def index(where: tuple[int, ...] | None) -> str:
     return str(list(where)) if where else "()"
 
 
-def summary_of(cause: Cause) -> str:
+def is_to_do(check: CheckResult) -> bool:
+    """Whether the check met a part that is not written yet."""
+    return check.diagnosis is not None and check.diagnosis.code == "not-implemented"
+
+
+def summary_of(cause: Cause, with_size: bool = True) -> str:
     """The cause in one sentence, with the world sizes that were right and wrong."""
     text = safe_text(cause.summary)
+    if not with_size:
+        return text
     if cause.right_on and cause.world_size is not None:
         text += f" ({_right_on(cause.right_on)}, wrong on {cause.world_size})"
     elif cause.world_size is not None and cause.world_size > 1:
@@ -56,46 +64,58 @@ def _right_on(sizes: tuple[int, ...]) -> str:
 
 def counts(results: Results) -> str:
     """`82 passed, 6 failed, 2 skipped`."""
-    found = Counter(check.verdict for check in results.checks)
-    return ", ".join(f"{found[v]} {v.value}" for v in Verdict if found[v])
+    words = Counter("to do" if is_to_do(c) else c.verdict.value for c in results.checks)
+    order = [*(verdict.value for verdict in Verdict), "to do"]
+    return ", ".join(f"{words[word]} {word}" for word in order if words[word])
 
 
 def is_full(results: Results) -> bool:
-    """Whether nothing is left to do."""
-    return bool(results.checks) and all(c.verdict is Verdict.PASSED for c in results.checks)
+    """Whether nothing is left to do of what was asked for."""
+    verdicts = {check.verdict for check in results.checks}
+    if results.world_sizes:
+        verdicts -= {Verdict.NOT_CHECKED}
+    return verdicts == {Verdict.PASSED}
 
 
-def next_step(results: Results) -> str:
+@dataclass(frozen=True)
+class Step:
+    """What to do next, and the command for it."""
+
+    text: str
+    command: str = ""
+
+
+def next_step(results: Results) -> Step:
     """The one thing to do next."""
     if not results.checks or all(c.verdict is Verdict.NOT_CHECKED for c in results.checks):
-        return "Nothing was checked."
+        return Step("Nothing was checked.")
     if is_full(results):
         if results.only or results.world_sizes:
-            return f"All of that is right. Next, everything: grade {results.lesson}"
-        return f"Everything is right, on every rank. See it train: grade demo {results.lesson}"
+            return Step("All of that is right. Next, everything:", command(results))
+        demo = command(results).replace("grade ", "grade demo ", 1)
+        return Step("Everything is right, on every rank. Now see it train:", demo)
     first = next(
         (e for e in results.exercises if any(c.verdict is not Verdict.PASSED for c in e.checks)),
         results.exercises[0],
     )
     again = f'{command(results)} --only "{first.name}"'
     if results.score == 0:
-        return f"A good place to start is the first exercise. After each change: {again}"
-    return f"Next: {first.name}. After each change: {again}"
+        text = f"A good place to start is the first exercise, {first.name}. After each change:"
+    else:
+        text = f"Next is {first.name}. After each change:"
+    return Step(text, again)
 
 
 def command(results: Results) -> str:
     """The command that grades the same thing again."""
     source = results.submission.source
-    path = f" {source}" if source and f"exercises/{results.lesson}" not in source else ""
-    return f"grade {results.lesson}{safe_text(path)}"
+    is_working_copy = source in ("", f"exercises/{results.lesson}")
+    return f"grade {results.lesson}" + ("" if is_working_copy else f" {shlex.quote(source)}")
 
 
-def what_is_folded(results: Results) -> str:
-    """What the short report leaves out, or nothing."""
-    passed = sum(check.verdict is Verdict.PASSED for check in results.checks)
-    if passed == len(results.checks):
-        return ""
-    return "Runs, ranks and repeated causes are folded"
+def is_folded(results: Results) -> bool:
+    """Whether the short report leaves anything out that somebody may look for."""
+    return not is_full(results)
 
 
 def shortened(line: str, most: int) -> str:

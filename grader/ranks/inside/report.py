@@ -52,11 +52,12 @@ class Report:
 def describe_exception(error: BaseException, folder: str) -> dict[str, Any]:
     """The exception as data: type, message, and only the frames in `folder` (the submission)."""
     frames, source = [], ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename.startswith(folder + os.sep):
-            name = os.path.relpath(frame.filename, folder)
-            frames.append({"file": name, "line": frame.lineno, "function": frame.name})
-            source = linecache.getline(frame.filename, frame.lineno or 0).strip()
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        if code.co_filename.startswith(folder + os.sep):
+            name = os.path.relpath(code.co_filename, folder)
+            frames.append({"file": name, "line": line, "function": code.co_qualname})
+            source = linecache.getline(code.co_filename, line).strip()
     described: dict[str, Any] = {
         "type": type(error).__name__,
         "message": _text(error),
