@@ -110,7 +110,8 @@ class GradingSession:
 
     # Collecting
 
-    @pytest.hookimpl(trylast=True)
+    # First: pytest-xdist reads the groups that are given here.
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Find the checks, give them their points, leave out what was not asked for."""
         by_lesson: dict[Path, list[pytest.Item]] = {}
@@ -148,12 +149,19 @@ class GradingSession:
             self._references(course),
             self._options(course, lesson),
         )
-        grading.plan([declaration for _, declaration in wanted])
         plan = tuple(_planned(declaration, points[declaration.id]) for _, declaration in wanted)
         self._in_progress[str(folder)] = _LessonInProgress(
             course, lesson, grading, Judge(grading), points, plan
         )
         return [item for item, _ in wanted]
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Now that nothing more is deselected, say which runs will be asked for."""
+        for folder, progress in self._in_progress.items():
+            declared = [
+                declaration_of_item(i) for i in session.items if str(i.path.parent) == folder
+            ]
+            progress.grading.plan([declaration for declaration in declared if declaration])
 
     def _take(self, lesson: Lesson, course: Course) -> Submission:
         path = Path(self._config.getoption("submission") or lesson.stub_folder)

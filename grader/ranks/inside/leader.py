@@ -22,13 +22,15 @@ from dataclasses import asdict
 from typing import Any, NoReturn
 
 from grader.ranks.inside import wire
-from grader.ranks.inside.rank import STACK_SIGNAL, Job, Plumbing, stack_file
+from grader.ranks.inside.rank import IMPORTING, MEETING, STACK_SIGNAL, Job, Plumbing, stack_file
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _STACK_S = 0.1
 """How long ranks get to write down where they are."""
 _MAX_STACK = 8_192
+_START_S = 60.0
+"""What the harness may take to get a rank ready; a fresh interpreter imports torch first."""
 _POLL_S = 0.01
 """How often exits are looked for where the kernel has no descriptor for a process."""
 
@@ -47,15 +49,16 @@ class Leader:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ready, self._ready_end = os.pipe()
         self._go_end, self._go = os.pipe()
-        self._is_ready = 0
+        self._ready_to_import = 0
+        self._ready_to_run = 0
+        self._deadline = time.monotonic() + _START_S
 
     def lead(self) -> None:
         """Start the ranks and stay with them until the run is over."""
-        deadline = time.monotonic() + self._job.deadline_s
         try:
             os.mkdir(self._job.run_folder, 0o700)
             self._start()
-            self._follow(deadline)
+            self._follow()
         finally:
             self._kill_all()
             shutil.rmtree(self._job.run_folder, ignore_errors=True)
@@ -121,7 +124,7 @@ class Leader:
 
     # While it runs
 
-    def _follow(self, deadline: float) -> None:
+    def _follow(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ, self._on_control)
             selector.register(self._ready, selectors.EVENT_READ, self._on_ready)
@@ -130,7 +133,7 @@ class Leader:
                 for pid in self._pids:
                     selector.register(os.pidfd_open(pid), selectors.EVENT_READ, self._reap)
             while True:
-                left = deadline - time.monotonic()
+                left = self._deadline - time.monotonic()
                 if left <= 0:
                     self._tell({"deadline": True, "stacks": self._ask_where()})
                     return
@@ -145,11 +148,21 @@ class Leader:
         return True
 
     def _on_ready(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> bool:
-        arrived = len(os.read(self._ready, 64))
-        self._is_ready += arrived
-        if self._is_ready >= self._job.world_size:
-            os.write(self._go, b"g" * self._job.world_size)
-        if not arrived or self._is_ready >= self._job.world_size:
+        """Ranks say when they begin to import and when they could run.
+
+        The clock of the submission starts when the last one begins, and again when all are let
+        go, so that a slow start of the harness is on nobody's account.
+        """
+        said = os.read(self._ready, 64)
+        self._ready_to_import += said.count(IMPORTING)
+        self._ready_to_run += said.count(MEETING)
+        size = self._job.world_size
+        if IMPORTING in said and self._ready_to_import >= size:
+            self._deadline = time.monotonic() + self._job.deadline_s
+        if self._ready_to_run >= size:
+            os.write(self._go, b"g" * size)
+            self._deadline = time.monotonic() + self._job.deadline_s
+        if not said or self._ready_to_run >= size:
             selector.unregister(key.fileobj)
         return False
 

@@ -23,6 +23,8 @@ from typing import Any, NoReturn
 from grader.ranks.inside.report import Report, describe_exception
 
 REPORT_FD = 3
+IMPORTING, MEETING = b"i", b"m"
+"""What a rank writes to its leader when it begins to import, and when it could run."""
 STACK_SIGNAL = signal.SIGUSR1
 """On this signal a rank writes its stack to `stack_file`, whatever it is doing."""
 
@@ -108,10 +110,11 @@ def _work(job: Job, rank: int, plumbing: Plumbing, report: Report, scratch: str)
     programs = _load_programs(job.programs)
 
     report.event("importing")
+    os.write(plumbing.ready, IMPORTING)
     with _reported(report, job.submission, "import"):
         submission = _load_submission(job)
     report.event("meeting")
-    os.write(plumbing.ready, b"x")
+    os.write(plumbing.ready, MEETING)
     if not os.read(plumbing.go, 1):
         raise _Ended  # the leader is gone
     if job.group == "ready":
