@@ -8,9 +8,8 @@ from . import models
 
 
 def reduce_scatter(here: Any) -> dict[str, Any]:
-    """This rank's shard of every `gradients/<name>`, and the gradients as they are afterwards."""
+    """This rank's shard of every `gradients/<name>`."""
     shards: dict[str, Any] = {}
-    after: dict[str, Any] = {}
     for key, value in here.inputs.items():
         family, _, name = key.partition("/")
         if family != "gradients":
@@ -18,5 +17,4 @@ def reduce_scatter(here: Any) -> dict[str, Any]:
         is_strided = name in here.inputs.get("strided", ())
         grad = models.strided(value) if is_strided else value.clone()
         shards[f"shards/{name}"] = here.submission.reduce_scatter_grad(grad, here.world_size)
-        after[key] = grad
-    return shards | after
+    return shards
