@@ -19,26 +19,33 @@ from grader.results import Cause, CheckResult, Diagnosis, RunResult, Verdict
 Body = Callable[[Case], None]
 
 
-class Judge:
-    """Judges the checks of one submission in declaration order."""
+Tests = Mapping[str, tuple[Declaration, Body]]
 
-    def __init__(self, grading: Grading) -> None:
+
+class Judge:
+    """Judges the checks of one submission, in any order.
+
+    `tests` has every check of the lesson by id. One that another comes `after` is judged
+    when it is needed, also where it was not asked for or is another process's to report.
+    """
+
+    def __init__(self, grading: Grading, tests: Tests) -> None:
         self._grading = grading
+        self._tests = tests
         self._verdicts: dict[str, Verdict] = {}
-        self._promises: dict[str, str] = {}
         self._timed_out: dict[str, str] = {}
         """function → the promise of the check in which it did not come back"""
 
-    def judge(self, declaration: Declaration, body: Body, max_points: float) -> CheckResult:
-        """The result of one check; its points are `max_points` or 0.
+    def judge(self, check: str, max_points: float) -> CheckResult:
+        """The result of the check with this id; its points are `max_points` or 0.
 
         Raises:
-            EngineError, ReferenceFailed: the grader's or the lesson's fault.
+            EngineError, ReferenceFailed, LookupError: the grader's or the lesson's fault.
         """
         began = time.monotonic()
+        declaration, body = self._tests[check]
         result = self._judge(declaration, body, max_points)
-        self._verdicts[declaration.id] = result.verdict
-        self._promises[declaration.id] = declaration.promise
+        self._verdicts[check] = result.verdict
         if result.verdict is not Verdict.PASSED:
             self._grading.drop(declaration)
         if result.verdict is Verdict.TIMED_OUT:
@@ -70,9 +77,11 @@ class Judge:
 
     def _reason_to_skip(self, declaration: Declaration) -> str:
         for parent in declaration.after:
-            # A parent outside the selection was never judged, and cannot hold this one back.
-            if self._verdicts.get(parent, Verdict.PASSED) is not Verdict.PASSED:
-                return f"it makes no sense until this holds: {self._promises[parent]}"
+            if parent not in self._verdicts:
+                self.judge(parent, 0.0)
+            if self._verdicts[parent] not in (Verdict.PASSED, Verdict.NOT_CHECKED):
+                promise = self._tests[parent][0].promise
+                return f"it makes no sense until this holds: {promise}"
         for function in declaration.functions:
             if function in self._timed_out:
                 return (

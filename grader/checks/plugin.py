@@ -53,7 +53,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to warm the ranks up while pytest imports and collects."""
-    config.addinivalue_line("markers", "xdist_group(name): checks that one worker takes in order")
     session = GradingSession(config)
     config.stash[_SESSION] = session
     config.pluginmanager.register(session, "ranklings-session")
@@ -110,7 +109,7 @@ class GradingSession:
 
     # Collecting
 
-    # First: pytest-xdist reads the groups that are given here.
+    # First, so that points are given before anything is deselected.
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Find the checks, give them their points, leave out what was not asked for."""
@@ -140,8 +139,6 @@ class GradingSession:
         )
         only = [name.casefold() for name in self._config.getoption("only")]
         wanted = [(i, d) for i, d in declared if not only or d.exercise.casefold() in only]
-        for item, declaration in wanted:
-            item.add_marker(pytest.mark.xdist_group(declaration.exercise))
         grading = Grading(
             lesson,
             self._take(lesson, course),
@@ -150,8 +147,9 @@ class GradingSession:
             self._options(course, lesson),
         )
         plan = tuple(_planned(declaration, points[declaration.id]) for _, declaration in wanted)
+        tests = {d.id: (d, _body(item)) for item, d in declared}
         self._in_progress[str(folder)] = _LessonInProgress(
-            course, lesson, grading, Judge(grading), points, plan
+            course, lesson, grading, Judge(grading, tests), points, plan
         )
         return [item for item, _ in wanted]
 
@@ -196,26 +194,26 @@ class GradingSession:
         if declaration is None:
             return None
         progress = self._in_progress[str(pyfuncitem.path.parent)]
-        names = pyfuncitem._fixtureinfo.argnames
-        fixtures = {name: pyfuncitem.funcargs[name] for name in names if name != "case"}
-        judged = self._judge(progress, declaration, lambda c: pyfuncitem.obj(case=c, **fixtures))
+        judged = self._judge(progress, declaration)
         pyfuncitem.user_properties.append((PROPERTY, msgspec.json.encode(judged).decode()))
         _tell_pytest(judged)
         return True
 
-    def _judge(self, progress: _LessonInProgress, declaration: Declaration, body: Any) -> Judged:
+    def _judge(self, progress: _LessonInProgress, declaration: Declaration) -> Judged:
         import torch
 
         from grader.checks.reference import ReferenceFailed
         from grader.ranks.engine import EngineError
 
+        known = (EngineError, ReferenceFailed)
         points = progress.points[declaration.id]
         retries = progress.grading.retries
         fault = ""
         try:
-            result = progress.judge.judge(declaration, body, points)
-        except (EngineError, ReferenceFailed, LookupError, TypeError, ValueError) as error:
-            fault = f"{declaration.id} could not be judged: {error}"
+            result = progress.judge.judge(declaration.id, points)
+        except Exception as error:  # a broken check must not cost the others
+            what = "" if isinstance(error, known) else f"{type(error).__name__}: "
+            fault = f"{declaration.id} could not be judged: {what}{error}"
             planned = _planned(declaration, points)
             result = msgspec.structs.replace(planned.result, reason=fault)
         plan = () if progress.has_told_plan else progress.plan
@@ -306,6 +304,10 @@ def _declared(item: pytest.Item) -> Declaration:
     declaration = declaration_of_item(item)
     assert declaration is not None
     return declaration
+
+
+def _body(item: pytest.Item) -> Any:
+    return lambda case: item.obj(case=case)  # type: ignore[attr-defined]
 
 
 def _lesson_of(folder: Path) -> tuple[Course, Lesson]:

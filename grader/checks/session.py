@@ -97,7 +97,7 @@ def _arguments(course: Course, lesson: Lesson, path: Path, wishes: Wishes) -> li
     arguments += ["-p", "grader.checks.plugin", "-p", "no:cacheprovider", "--tb=short", "-q"]
     arguments += ["--submission", str(path)]
     if wishes.processes:
-        arguments += ["-p", "xdist.plugin", "-n", str(wishes.processes), "--dist", "loadgroup"]
+        arguments += ["-p", "xdist.plugin", "-n", str(wishes.processes), "--dist", "loadfile"]
     if wishes.seed is not None:
         arguments += ["--grade-seed", str(wishes.seed)]
     if wishes.seconds is not None:

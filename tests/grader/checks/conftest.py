@@ -44,11 +44,9 @@ class Bench:
                 [declaration for declaration, _ in self.tests],
                 {exercise.name: exercise.points for exercise in self.lesson.exercises},
             )
-            judge = Judge(grading)
-            return {
-                d.id: judge.judge(d, lambda case, test=test: test(case=case), points[d.id])
-                for d, test in self.tests
-            }
+            tests = {d.id: (d, lambda case, test=test: test(case=case)) for d, test in self.tests}
+            judge = Judge(grading, tests)
+            return {check: judge.judge(check, points[check]) for check in tests}
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Submissions that go wrong in every way there is: what each is told, and that nothing else is lost.
+"""Submissions that go wrong in every way there is: what each is told, and nothing else is lost.
 
 One tiny folder a behaviour, in `tests/grader/fixtures/submissions/`; `expected.toml` there says
 what each must get.
