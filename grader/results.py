@@ -233,9 +233,15 @@ def from_json(data: bytes) -> Results:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of what `to_json` writes."""
-    schema = msgspec.json.schema(Results)
-    return {
+    head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Ranklings results",
-        **schema,
     }
+    # There and back, so that what comes is what a JSON file would hold.
+    schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(Results)))
+    return head | schema
+
+
+if __name__ == "__main__":
+    # `make schema` writes what this prints to docs/integrator/results.schema.json.
+    print(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
