@@ -1,4 +1,4 @@
-"""Values of an answer, in words and digits that a person can compare."""
+"""What an answer holds, in words and digits that a person can compare."""
 
 from __future__ import annotations
 
@@ -9,27 +9,52 @@ from typing import Any
 import torch
 
 from grader.ranks.inside.values import Other
-from grader.report.escape import safe_text
+from grader.report.escape import safe_line
+
+__all__ = [
+    "MISSING", "Other", "Value", "dtype_name", "format_element", "format_number", "format_pair",
+    "nameof", "render",
+]  # fmt: skip
+
+
+class Missing:
+    """The type of `MISSING`."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING = Missing()
+"""What stands for a value that a rank did not bring back at all."""
+
+Plain = None | bool | int | float | str | list[Any] | dict[str, Any]
+Value = torch.Tensor | Plain | Other | Missing
 
 _MAX_TEXT = 200
+_CUT_BY_THE_RANK = 200
+"""Length at which a rank cuts the `repr` of what it cannot send."""
 _MAX_ELEMENTS = 8
-_DIGITS = {torch.float16: 5, torch.bfloat16: 4, torch.float32: 9, torch.float64: 17}
-"""Significant digits that tell any two values of the dtype apart."""
+_MOST_DIGITS = 17
+"""Significant decimal digits that tell any two double-precision numbers apart."""
+_KINDS = {
+    bool: "True or False", int: "a whole number", float: "a number", str: "a text",
+    list: "a list", dict: "a dictionary",
+}  # fmt: skip
 
 
-def nameof(value: Any) -> str:
+def nameof(value: Value) -> str:
     """What kind of thing it is: `a float32 tensor of shape [3, 4]`, `None`, `a list`."""
     if isinstance(value, torch.Tensor):
+        if value.dim() == 0:
+            return f"a {dtype_name(value)} tensor of a single number"
         return f"a {dtype_name(value)} tensor of shape {list(value.shape)}"
     if isinstance(value, Other):
         if value.why:
-            return f"a tensor that cannot be compared ({safe_text(value.why)})"
-        return f"a value of type {safe_text(value.type)[:60]}"
-    if value is None:
-        return "None"
-    kinds = {bool: "True or False", int: "a whole number", float: "a number", str: "a text",
-             list: "a list", dict: "a dictionary"}  # fmt: skip
-    return kinds.get(type(value), f"a {type(value).__name__}")
+            return f"a tensor that cannot be compared: {safe_line(value.why, _MAX_TEXT)}"
+        return f"a value of type {safe_line(value.type, 60)}"
+    if value is None or isinstance(value, Missing):
+        return "None" if value is None else "nothing"
+    return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
@@ -37,40 +62,59 @@ def dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def render(value: Any) -> str:
-    """The value itself, short; a long tensor by its first elements and its shape."""
+def render(value: Value) -> str:
+    """The value itself on one line; what is too long says how long it is."""
     if isinstance(value, torch.Tensor):
         return _render_tensor(value)
     if isinstance(value, Other):
-        return safe_text(value.repr)[:_MAX_TEXT]
+        # The rank cut it there itself, without a word.
+        return safe_line(value.repr) + ("…" if len(value.repr) >= _CUT_BY_THE_RANK else "")
+    if value is None or isinstance(value, (bool, Missing)):
+        return repr(value)
     if isinstance(value, float):
-        return number(value)
-    text = safe_text(json.dumps(value, ensure_ascii=False, default=str))
-    if len(text) > _MAX_TEXT:
-        return f"{text[:_MAX_TEXT]}… ({len(text):,} characters in all)"
-    return {"null": "None", "true": "True", "false": "False"}.get(text, text)
+        return format_number(value)
+    try:
+        return safe_line(json.dumps(value, ensure_ascii=False), _MAX_TEXT)
+    except (TypeError, ValueError, RecursionError):
+        return nameof(value)
 
 
 def _render_tensor(tensor: torch.Tensor) -> str:
     if tensor.dim() == 0:
-        return element(tensor)
+        return format_element(tensor)
     flat = tensor.reshape(-1)
-    shown = ", ".join(element(flat[i]) for i in range(min(flat.numel(), _MAX_ELEMENTS)))
+    shown = ", ".join(format_element(x) for x in flat[:_MAX_ELEMENTS])
     more = f", … ({flat.numel():,} elements)" if flat.numel() > _MAX_ELEMENTS else ""
     shape = f" of shape {list(tensor.shape)}" if tensor.dim() > 1 else ""
     return f"[{shown}{more}]{shape}"
 
 
-def element(tensor: torch.Tensor) -> str:
-    """One element of a tensor, with as many digits as its dtype can tell apart."""
-    item = tensor.item()
-    if isinstance(item, float):
-        return number(item, _DIGITS.get(tensor.dtype, 9))
-    return str(item)
+def format_element(element: torch.Tensor) -> str:
+    """A 0-d tensor in the fewest digits that no other number of its dtype has.
+
+    `0.1` of the float32 next to 0.1, not `0.10000000149011612`.
+    """
+    item = element.item()
+    if not isinstance(item, float):
+        return str(item)
+    if element.dtype is torch.float64 or not math.isfinite(item):
+        return format_number(item)
+    for digits in range(1, _MOST_DIGITS):
+        short = float(f"{item:.{digits}g}")
+        if torch.tensor(short, dtype=element.dtype).item() == item:
+            return format_number(short)
+    return format_number(item)
 
 
-def number(value: float, digits: int = 12) -> str:
-    """A float without the noise: `0.25`, `nan`, `-inf`."""
-    if not math.isfinite(value):
-        return str(value)
-    return f"{value:.{digits}g}"
+def format_number(number: float) -> str:
+    """A float in the fewest digits that no other float has: `0.25`, `105`, `nan`, `-inf`."""
+    return repr(float(number)).removesuffix(".0")
+
+
+def format_pair(expected: float, actual: float) -> tuple[str, str]:
+    """Two numbers that differ, in as many digits as show it, and at least six."""
+    for digits in range(6, _MOST_DIGITS):
+        pair = f"{expected:.{digits}g}", f"{actual:.{digits}g}"
+        if pair[0] != pair[1]:
+            return pair
+    return format_number(expected), format_number(actual)

@@ -1,0 +1,1 @@
+"""The bank of hypotheses, one module a family: what each misunderstanding would bring."""
