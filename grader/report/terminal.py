@@ -101,7 +101,7 @@ class _Report:
         line.append(score, style="bold green" if texts.is_full(results) else "bold")
         line.append(f"   exercises done: {done} of {len(results.exercises)}   ")
         line.append(texts.counts(results), style="dim")
-        self._console.print(line)
+        self._print(line, indent=0)
         if results.interrupted:
             self._line("interrupted: what was checked until then is above", style="yellow")
         step = texts.next_step(results)
@@ -145,7 +145,7 @@ class _Report:
         """A function that is not written yet: no failure, and told on one line."""
         cause = checks[0].cause
         assert cause is not None
-        where = f" ({cause.file}:{cause.line})" if cause.file else ""
+        where = f" ({texts.one_line(cause.file)}:{cause.line})" if cause.file else ""
         need = f"{len(checks)} checks need" if len(checks) > 1 else "1 check needs"
         text = f"{texts.summary_of(cause, with_size=False)}{where}; {need} it"
         self._item(f"{self._marks.skipped} ", safe_text(text))
@@ -176,11 +176,11 @@ class _Report:
         if cause.expected or cause.actual:
             where = f" at {texts.index(cause.index)}" if cause.index is not None else ""
             width = len(f"expected{where}")
-            self._pair(f"expected{where}", safe_text(cause.expected), indent)
-            self._pair(f"{f'actual{where}':<{width}}", safe_text(cause.actual), indent)
+            self._pair(f"expected{where}", texts.one_line(cause.expected), indent)
+            self._pair(f"{f'actual{where}':<{width}}", texts.one_line(cause.actual), indent)
         for line in cause.details:
-            if safe_text(line) not in cause.summary:
-                self._text(safe_text(line), indent=indent + 2, style="dim")
+            if line not in cause.summary:
+                self._text(texts.one_line(line), indent=indent + 2, style="dim")
         self._source(cause, indent)
         diagnosis = check.diagnosis
         if diagnosis is not None:
@@ -190,15 +190,15 @@ class _Report:
     def _source(self, cause: Cause, indent: int) -> None:
         """The learner's own line, and the caret or the way to it."""
         error = cause.error
+        where = f"{texts.one_line(cause.file)}:{cause.line}  " if cause.file else ""
         if error is not None and "\n" in error.source:
             for number, line in enumerate(error.source.split("\n")):
-                where = f"{cause.file}:{cause.line}  " if cause.file else ""
                 self._code(where if not number else " " * len(where), line, indent)
-        elif cause.file and cause.source:
-            self._code(f"{safe_text(cause.file)}:{cause.line}  ", cause.source, indent)
+        elif where and cause.source:
+            self._code(where, texts.one_line(cause.source), indent)
         if error is not None and len(error.frames) > 1:
             for frame in error.frames[:-1]:
-                self._text(f"called from {safe_text(frame)}", indent=indent + 2, style="dim")
+                self._text(f"called from {texts.one_line(frame)}", indent=indent + 2, style="dim")
 
     def _code(self, where: str, line: str, indent: int) -> None:
         text = Text(where, style="dim")

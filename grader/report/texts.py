@@ -34,6 +34,11 @@ def number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
+def one_line(text: str) -> str:
+    """`text`, safe to show, without breaks."""
+    return " ".join(safe_text(text).split())
+
+
 def index(where: tuple[int, ...] | None) -> str:
     """`[1, 2]`; a 0-d tensor's only element is `()`."""
     return str(list(where)) if where else "()"
@@ -46,7 +51,7 @@ def is_to_do(check: CheckResult) -> bool:
 
 def summary_of(cause: Cause, with_size: bool = True) -> str:
     """The cause in one sentence, with the world sizes that were right and wrong."""
-    text = safe_text(cause.summary)
+    text = one_line(cause.summary)
     if not with_size:
         return text
     if cause.right_on and cause.world_size is not None:
