@@ -87,7 +87,7 @@ class GradingSession:
         self._config = config
         self._engine: Engine | None = None
         self._in_progress: dict[str, _LessonInProgress] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix=f"ranklings-{os.getpid()}-")
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._began = time.monotonic()
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -163,6 +163,8 @@ class GradingSession:
 
     def _take(self, lesson: Lesson, course: Course) -> Submission:
         path = Path(self._config.getoption("submission") or lesson.stub_folder)
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix=f"ranklings-{os.getpid()}-")
         into = Path(self._folder.name) / f"{course.root.name}-{lesson.id}"
         try:
             return take(path, lesson, into)
@@ -276,7 +278,8 @@ class GradingSession:
             progress.grading.close()
         if self._engine is not None:
             self._engine.close()
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 def write_results(path: Path, results: Results) -> None:

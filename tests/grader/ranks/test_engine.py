@@ -54,6 +54,10 @@ def processes(grader: int | None = None) -> set[int]:
     return found
 
 
+def engine_folders() -> set[str]:
+    return {p.name for p in Path(tempfile.gettempdir()).glob(f"ranklings-{os.getpid()}-*")}
+
+
 def run_folders() -> set[str]:
     return {p.name for p in Path(tempfile.gettempdir()).glob(f"ranklings-{os.getpid()}-*/run-*")}
 
@@ -64,6 +68,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /
 @linux
 def test_nothing_is_left_after_runs_of_every_kind(ask) -> None:
     before, fds = processes(), len(os.listdir("/proc/self/fd"))
+    folders = engine_folders()
     with Engine() as engine:
         for body in MESSY * 2:
             engine.run(ask(body, 2, seconds=0.5))
@@ -71,7 +76,7 @@ def test_nothing_is_left_after_runs_of_every_kind(ask) -> None:
         assert run_folders() == set()
     assert processes() - before == set()
     assert len(os.listdir("/proc/self/fd")) <= fds
-    assert not list(Path(tempfile.gettempdir()).glob(f"ranklings-{os.getpid()}-*"))
+    assert engine_folders() == folders
 
 
 def test_twenty_gradings_side_by_side_never_collide(ask) -> None:
