@@ -147,6 +147,21 @@ def find_course(start: Path) -> Path:
     )
 
 
+def nearest_course(start: Path) -> Path:
+    """As `find_course`; where there is none, the course that this kit came with.
+
+    Raises:
+        CourseError: there is neither.
+    """
+    try:
+        return find_course(start)
+    except CourseError:
+        own = Path(__file__).resolve().parent.parent / FILE_NAME
+        if not own.is_file():
+            raise
+        return own
+
+
 def load_course(path: Path) -> Course:
     """Read and check the course file at `path`.
 

@@ -120,6 +120,13 @@ class Hypothesis:
     """It speaks of all ranks: what it predicts for the ranks that are right must hold too."""
     is_fact: bool = False
     """It claims no more than what was seen, so one fit is enough."""
+    is_plain: bool = False
+    """It claims that nothing happened, which needs less proof than any story."""
+
+    @property
+    def enough(self) -> float:
+        """Bits that a fit must weigh."""
+        return ENOUGH_BITS / 2 if self.is_plain else ENOUGH_BITS
 
 
 def bits(evidence: Evidence, hypothesis: Hypothesis, ranks: Iterable[int]) -> float:

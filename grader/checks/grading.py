@@ -99,8 +99,9 @@ class Grading:
 
     def sizes(self, declaration: Declaration) -> tuple[int, ...]:
         """The world sizes at which the check is asked for, rising."""
-        only = self.options.world_sizes
-        return tuple(size for size in declaration.world_sizes if not only or size in only)
+        only = self.options.world_sizes or self.lesson.world_sizes
+        allowed = set(only) & set(self.lesson.world_sizes)
+        return tuple(size for size in declaration.world_sizes if size in allowed)
 
     def drop(self, declaration: Declaration) -> None:
         """Say that no (more) runs of this check are needed."""

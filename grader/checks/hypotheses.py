@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-from grader.checks.evidence import ENOUGH_BITS, UNKNOWN, Evidence, Hypothesis, bits
+from grader.checks.evidence import UNKNOWN, Evidence, Hypothesis, bits
 from grader.checks.families import broadcasts, cuts, gathers, means, memory, norms, scatters
 from grader.checks.families.common import wrong_but_plain
 from grader.checks.families.cuts import row_rules
@@ -57,7 +57,7 @@ def _explains(hypothesis: Hypothesis, evidence: Evidence, wrong: list[int]) -> b
         return False
     if hypothesis.everywhere and not _holds_on_all(hypothesis, evidence):
         return False
-    return hypothesis.is_fact or bits(evidence, hypothesis, wrong) >= ENOUGH_BITS
+    return hypothesis.is_fact or bits(evidence, hypothesis, wrong) >= hypothesis.enough
 
 
 def _only_one(fitting: list[Hypothesis], evidence: Evidence) -> str | None:

@@ -63,7 +63,10 @@ class Judge:
         )
         sizes = self._grading.sizes(declaration)
         if not sizes:
-            return _with(blank, reason="none of its world sizes was asked for")
+            return _with(
+                blank,
+                reason=f"it needs {_ranks(declaration.world_sizes)}, which were not asked for",
+            )
         broken = self._grading.broken()
         if broken is not None:
             return _ruled(blank, broken, ())
@@ -125,6 +128,11 @@ def _ask(body: Body, case: Case) -> endings.Ruling | None:
         text = str(error).strip().splitlines()
         return Verdict.FAILED, Cause(summary=text[0] if text else "the promise is not kept"), None
     return None
+
+
+def _ranks(sizes: tuple[int, ...]) -> str:
+    """`2 or 4 ranks`."""
+    return f"{' or '.join(map(str, sizes))} ranks"
 
 
 def _with(result: CheckResult, **fields: object) -> CheckResult:

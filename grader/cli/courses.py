@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import grader
 from grader.cli.errors import WRONG_USE, stop
-from grader.course import Course, CourseError, Lesson, NoSuchLesson, find_course, load_course
+from grader.course import Course, CourseError, Lesson, NoSuchLesson, load_course, nearest_course
 
 
 def open_course() -> Course:
-    """The course around the current folder, else the one this kit was installed from."""
+    """The course around the current folder, else the one this kit came with."""
     try:
-        return load_course(find_course(Path.cwd()))
-    except CourseError as error:
-        own = Path(grader.__file__).parent.parent / "course.toml"
-        if "course.toml" in str(error) and own.is_file() and not _has_course(Path.cwd()):
-            return _load(own)
-        stop(str(error), WRONG_USE)
-
-
-def _load(path: Path) -> Course:
-    try:
-        return load_course(path)
+        return load_course(nearest_course(Path.cwd()))
     except CourseError as error:
         stop(str(error), WRONG_USE)
-
-
-def _has_course(folder: Path) -> bool:
-    return any((parent / "course.toml").is_file() for parent in (folder, *folder.parents))
 
 
 def near(path: Path) -> Path:

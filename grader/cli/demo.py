@@ -73,7 +73,7 @@ def _findings(result: dict[str, Any]) -> list[tuple[str, str, bool]]:
         ("all ranks end with the same parameters", f" (spread {spread:.1e})", spread == 0),
         (
             "gradients equal those of one process on all data",
-            f" (largest difference {difference:.1e})",
+            f" (off by {difference:.1e} at most)",
             difference < _AGREE,
         ),
         ("parameters survive shard and gather on every rank", "", round_trip),

@@ -95,12 +95,12 @@ def command(
         stop("interrupted before anything was checked", INTERRUPTED)
     except SessionFailed as error:
         stop(f"the grading failed, which is not your fault:\n{error}", OUR_FAULT)
+    render(graded.results, console_for(sys.stdout), verbose=verbose)
     if json_path is not None:
         try:
             write_results(json_path, graded.results)
         except OSError as error:
             stop(f"{json_path} could not be written: {error.strerror}", WRONG_USE)
-    render(graded.results, console_for(sys.stdout), verbose=verbose)
     sys.exit(exit_code(graded.results, graded.faults))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib import import_module
 
@@ -62,4 +63,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    cli(prog_name="grade")
+    try:
+        cli(prog_name="grade")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE):
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        click.echo(f"grade: this machine cannot go on: {error.strerror}{where}", err=True)
+        sys.exit(3)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.course import Lesson, find_course, load_course
+from grader.course import Lesson, load_course, nearest_course
 from grader.submission import take
 
 _PROGRAM = Path(__file__).with_name("demo_program.py")
@@ -59,7 +59,7 @@ def run_distributed_demo(
         DemoFailed: the code raised, hung or brought back no answer.
         SubmissionError, CourseError: there is nothing to run.
     """
-    course = load_course(find_course(Path.cwd()))
+    course = load_course(nearest_course(Path.cwd()))
     found = course.lesson(lesson)
     wishes = Wishes(in_dim, hidden, out_dim, batch_size, num_steps, seed)
     return run(found, Path(submission or found.stub_folder), wishes, world_size, timeout)

@@ -90,7 +90,7 @@ def everywhere(code: str, value: Any, evidence: Evidence) -> Hypothesis:
 def kept_own(evidence: Evidence, code: str) -> Hypothesis:
     """Every wrong rank holds what it held before; `code` where the ranks did communicate."""
     own = [UNKNOWN if value is None else value for value in evidence.locals]
-    return Hypothesis(code if evidence.communicated else "no-communication", own)
+    return Hypothesis(code if evidence.communicated else "no-communication", own, is_plain=True)
 
 
 def overflowed(evidence: Evidence, own: list[torch.Tensor], size: int | None = None) -> bool:

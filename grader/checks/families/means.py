@@ -23,6 +23,7 @@ _MOST_RANKS = 4
 
 def hypotheses(evidence: Evidence) -> Iterator[Hypothesis]:
     """Reads `locals`; other parameters' gradients from `inputs`, by the name's first part."""
+    yield from _left_out(evidence)
     own = complete_locals(evidence)
     if own is None:
         return
@@ -87,8 +88,23 @@ def _missing_ones(evidence: Evidence, own: list[torch.Tensor]) -> Iterator[Hypot
     if present == size:
         return
     yield Hypothesis("missing-not-counted-as-zeros", [torch.stack(own).sum(0) / present] * size)
-    if all(evidence.locals[rank] is None for rank in evidence.wrong_ranks()):
-        yield Hypothesis("missing-left-out", [None] * size, is_fact=True)
+
+
+def _left_out(evidence: Evidence) -> Iterator[Hypothesis]:
+    """A rank that has no value of its own still has none."""
+    if all(_has_none(evidence, rank) for rank in evidence.wrong_ranks()):
+        yield Hypothesis("missing-left-out", [None] * evidence.world_size, is_fact=True)
+
+
+def _has_none(evidence: Evidence, rank: int) -> bool:
+    """Whether it is known that a rank has no value; that no local is known is not enough."""
+    if rank >= len(evidence.locals) or evidence.locals[rank] is not None:
+        return False
+    if any(value is not None for value in evidence.locals):
+        return True
+    family, slash, _ = evidence.name.partition("/")
+    own = evidence.inputs[rank] if rank < len(evidence.inputs) else {}
+    return any(name.startswith(family + slash) for name in own) and evidence.name not in own
 
 
 def _wrong_place(evidence: Evidence, own: list[torch.Tensor]) -> Iterator[Hypothesis]:

@@ -86,6 +86,14 @@ def test_what_a_rank_never_initialised_proves_nothing() -> None:
     assert explain(broadcast(own, 0, own)) is None
 
 
+def test_a_counter_that_was_kept_needs_less_proof_than_another_story() -> None:
+    own = [torch.tensor(917), torch.tensor(435)]
+    assert explain(broadcast(own, 0, own, name="buffers/counter")) == "buffers-not-broadcast"
+    assert explain(broadcast(own, 1, [own[0], own[0]], name="buffers/counter")) is None
+    small = [torch.tensor(5), torch.tensor(3)]
+    assert explain(broadcast(small, 0, small, name="buffers/counter")) is None
+
+
 def test_bools_count_one_bit_each() -> None:
     generator = torch.Generator().manual_seed(0)
     for count, code in ((4, None), (80, "buffers-not-broadcast")):

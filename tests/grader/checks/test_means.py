@@ -127,6 +127,17 @@ def test_missing_values_count_as_zeros() -> None:
     assert explain(evidence("mean", due, lost, own)) is None
 
 
+def test_a_value_that_no_rank_has_is_left_out() -> None:
+    due, nothing = [torch.zeros(3)] * 2, [None, None]
+    others = tuple({"gradients/other": x} for x in given(2, (3,)))
+    found = evidence("mean", due, nothing, inputs=others)
+    assert explain(found) == "missing-left-out"
+    # Where nothing is known of the ranks' own values, None may come from anywhere.
+    assert explain(evidence("mean", due, nothing)) is None
+    unknown = tuple({"x": x} for x in given(2, (3,)))
+    assert explain(evidence("mean", due, nothing, inputs=unknown)) is None
+
+
 def test_half_of_the_sum_of_two_out_of_three_is_ambiguous() -> None:
     """Divided by 2 whatever the number of ranks, or by the number of those that have one."""
     first, second, _ = given(3)

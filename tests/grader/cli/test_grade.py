@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from grader import results
-from tests.grader.cli.conftest import COMMAND, COURSE, SUBMISSIONS
+from tests.grader.conftest import COMMAND, COURSE, SUBMISSIONS
 
 
 def test_full_marks(grade) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.grader.cli.conftest import COURSE, SUBMISSIONS
+from tests.grader.conftest import COURSE, SUBMISSIONS
 
 
 def pytest_on(submission: str, *words: str) -> subprocess.CompletedProcess[str]:

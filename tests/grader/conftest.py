@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-COURSE = Path(__file__).parents[1] / "fixtures" / "course"
-SUBMISSIONS = Path(__file__).parents[1] / "fixtures" / "submissions"
+COURSE = Path(__file__).parent / "fixtures" / "course"
+SUBMISSIONS = Path(__file__).parent / "fixtures" / "submissions"
 COMMAND = [sys.executable, "-c", "from grader.cli.main import main; main()"]
 
 
