@@ -95,6 +95,8 @@ def grade(
 def _arguments(course: Course, lesson: Lesson, path: Path, wishes: Wishes) -> list[str]:
     arguments = [str(lesson.checks_folder), "-c", str(_INI), f"--rootdir={course.root}"]
     arguments += ["-p", "grader.checks.plugin", "-p", "no:cacheprovider", "--tb=short", "-q"]
+    # pytest's capture takes the terminal's descriptor, on which the progress is shown.
+    arguments += ["--capture=no"]
     arguments += ["--submission", str(path)]
     if wishes.processes:
         arguments += ["-p", "xdist.plugin", "-n", str(wishes.processes), "--dist", "loadfile"]
