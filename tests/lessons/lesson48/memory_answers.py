@@ -1,16 +1,12 @@
-"""What `memory_calculator` should answer, and what it answers under known misunderstandings.
-
-Totals of different mistakes collide (4 + 4 + 8 and 2 + 2 + 12 bytes a parameter are both
-16), so everything here speaks of the parts.
-"""
+"""What `memory_calculator` should answer, and how an answer is held against it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from grader.checks import Case
+from grader.checks.hypotheses import Evidence, explain
 
 FUNCTION = "memory_calculator"
 PARTS = ("weights_gb", "gradients_gb", "optimizer_gb")
@@ -108,7 +104,7 @@ def _questions(case: Case) -> dict[str, Call]:
 def _chosen(call: Call) -> dict[str, Any]:
     arguments, named = call
     positional = dict(zip(DEFAULTS, arguments[1:], strict=False))
-    return {"billions": arguments[0], **DEFAULTS, **positional, **named}
+    return {"params_billions": arguments[0], **DEFAULTS, **positional, **named}
 
 
 def _agree(found: Any, due: Any) -> bool:
@@ -117,77 +113,31 @@ def _agree(found: Any, due: Any) -> bool:
     return abs(number(found) - due) <= 1e-9 * max(abs(due), 1e-12)
 
 
-def _parts(
-    chosen: dict[str, Any],
-    divided: tuple[tuple[str, ...], ...] = DIVIDED,
-    states: Mapping[str, float] = OPTIMIZERS,
-    unit: float = 1.0,
-    bits: float = 1.0,
-) -> dict[str, float]:
-    size = chosen["precision_bytes"] * bits
+def _parts(chosen: dict[str, Any]) -> dict[str, float]:
+    size = chosen["precision_bytes"]
     sizes = {
         "weights_gb": size,
         "gradients_gb": size,
-        "optimizer_gb": states[chosen["optimizer"]],
+        "optimizer_gb": OPTIMIZERS[chosen["optimizer"]],
     }
-    shared = divided[STAGES[chosen["sharding"]]]
+    shared = DIVIDED[STAGES[chosen["sharding"]]]
     return {
-        part: chosen["billions"] * each / (chosen["num_gpus"] if part in shared else 1) * unit
+        part: chosen["params_billions"] * each / (chosen["num_gpus"] if part in shared else 1)
         for part, each in sizes.items()
     }
 
 
-# Misunderstandings
-
-
 def _explain(case: Case) -> str:
-    """The misunderstanding that explains all parts of all answers, if just one does."""
+    """The misunderstanding that explains the answers to all questions together, if one does."""
     questions = _questions(case)
-    answers = {label: answer_to(case, label) for label in questions}
-
-    def fits(change: Any) -> bool:
-        return all(
-            _agree(answers[label].get(part), due)
-            for label, call in questions.items()
-            for part, due in _parts(_chosen(call), **change(_chosen(call))).items()
-        )
-
-    if fits(lambda _chosen: {}):
-        return ""  # the parts are right, so it is something else
-    codes = {code for code, change in _mistakes() if fits(change)}
-    return codes.pop() if len(codes) == 1 else ""
-
-
-def _mistakes() -> Iterator[tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]]:
-    """(code, what it changes in `_parts` for a question)."""
-    for code, change in _fixed_mistakes():
-        yield code, lambda _chosen, change=change: change
-
-    def low(chosen: dict[str, Any], copy: float) -> dict[str, Any]:
-        size = chosen["precision_bytes"]
-        return {"states": OPTIMIZERS | {"adam": 2 * size, "adam_master": 2 * size + copy}}
-
-    yield "moments-in-low-precision", lambda chosen: low(chosen, 4)
-    yield "moments-in-low-precision", lambda chosen: low(chosen, chosen["precision_bytes"])
-
-
-def _fixed_mistakes() -> Iterator[tuple[str, dict[str, Any]]]:
-    none, one, two, three = DIVIDED
-    yield "zero-stages-swapped", {"divided": (none, two, one, three)}
-    yield "stage-off-by-one", {"divided": (none, two, three, three)}
-    yield "stage-off-by-one", {"divided": (one, two, three, three)}
-    yield "divided-at-every-stage", {"divided": (none, three, three, three)}
-    yield "divided-at-every-stage", {"divided": (three, three, three, three)}
-    yield "gpus-ignored", {"divided": (none, none, none, none)}
-    yield "gib-not-gb", {"unit": 1e9 / 2**30}
-    for factor in (8.0, 0.125):
-        yield "bits-not-bytes", {"bits": factor}
-        yield "bits-not-bytes", {"unit": factor}
-    for adam, master in ((4, 8), (4, 12)):
-        yield "one-moment", {"states": OPTIMIZERS | {"adam": adam, "adam_master": master}}
-    for adam, master in ((8, 8), (12, 12), (12, 8), (8, 16), (12, 16)):
-        states = OPTIMIZERS | {"adam": adam, "adam_master": master}
-        yield "master-copy-miscounted", {"states": states}
-    for momentum in (4, 8):
-        states = OPTIMIZERS | {"sgd": 4, "sgd_momentum": momentum}
-        yield "sgd-counts-momentum", {"states": states}
+    calls = [_chosen(call) for call in questions.values()]
+    answers = [answer_to(case, label) for label in questions]
+    evidence = Evidence(
+        kind="memory",
+        world_size=1,
+        name=FUNCTION,
+        expected=(None,),
+        actual=(answers,),
+        extra={"calls": calls},
+    )
+    return explain(evidence) or ""

@@ -60,7 +60,14 @@ def precisions(_draw: Draw) -> dict[str, Any]:
 
 
 def by_default(_draw: Draw) -> dict[str, Any]:
-    return ask(((7,), {}), ((0.125,), {}), ((7, 4), {}), ((7, 4, "zero2", 4, "sgd"), {}))
+    return ask(
+        ((7,), {}),
+        ((0.125,), {}),
+        ((7, 4), {}),
+        ((7, 4, "zero1"), {}),
+        ((7, 4, "zero2", 4, "sgd"), {}),
+        ((7, 4, "zero3", 4, "sgd_momentum"), {}),
+    )
 
 
 def totals(draw: Draw) -> dict[str, Any]:
