@@ -181,6 +181,12 @@ def test_padding_that_is_not_there_cannot_be_kept() -> None:
     assert explain(found) == "not-reshaped"
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_padding_cut_off_at_the_wrong_end(size: int) -> None:
+    found = gathered(lambda s, f: [torch.cat(s)[-25:].reshape(SHAPE)] * size, size)
+    assert explain(found) == "cut-at-the-wrong-end"
+
+
 def test_padding_between_the_parts() -> None:
     full = given(1, (2, 5))[0]
     shards = cut(full.reshape(-1), 4)

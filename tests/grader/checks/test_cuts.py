@@ -88,6 +88,17 @@ def test_shards_that_real_ranks_brought(ranks: int) -> None:
     assert explain(found) == "another-ranks-shard"
 
 
+@pytest.mark.parametrize("ranks", SIZES)
+def test_padding_that_is_not_zero(ranks: int) -> None:
+    full = given(1, (5, 5))[0]
+    parts = [part.clone() for part in cut(flat(full), ranks)]
+    parts[-1][-1] = 1.0
+    found = evidence("shard", [None], [parts[0]], extra={"full": full, "parts": parts})
+    assert explain(found) == "padding-not-zeros"
+    parts[0][0] += 1
+    assert explain(found) is None, "then a number is wrong too"
+
+
 @pytest.mark.parametrize("kind", ["shard", "rows"])
 def test_without_knowing_what_was_cut_nothing_is_said(kind: str) -> None:
     a, b = given(2, (4,))

@@ -191,6 +191,45 @@ def test_memory_added_as_it_lies(size: int) -> None:
     assert explain(found) == "memory-order-mixed-up"
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("shape", [(5,), (3, 2)])
+def test_memory_with_gaps_is_reached_by_half(size: int, shape: tuple[int, ...]) -> None:
+    """A gradient that is every second number of a longer tensor, reduced from its first on."""
+    wide = given(size, (*shape, 2))
+    own = [x[..., 0] for x in wide]
+    memory = [x.reshape(-1).clone() for x in wide]
+    reached = own[0].numel()
+    total = sum(m[:reached] for m in memory)
+    actual = [
+        torch.cat([total, m[reached:]]).reshape(x.shape)[..., 0]
+        for m, x in zip(memory, wide, strict=True)
+    ]
+    assert explain(evidence("mean", [mean(own)] * size, actual, own)) == "memory-order-mixed-up"
+    halved = [x / size for x in actual]
+    assert explain(evidence("mean", [mean(own)] * size, halved, own)) == "memory-order-mixed-up"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_flat_buffer_that_is_read_from_the_wrong_place(size: int) -> None:
+    shapes = {"gradients/a": (3, 2), "gradients/weight": (5,), "gradients/c": (3, 2)}
+    values = {name: given(size, shape, seed) for seed, (name, shape) in enumerate(shapes.items())}
+    inputs = tuple({name: values[name][r] for name in shapes} for r in range(size))
+    flat = torch.cat([mean(v).reshape(-1) for v in values.values()])
+    own = values["gradients/weight"]
+    for start in (0, 1, 5, 7, 12):
+        actual = [flat[start : start + 5]] * size
+        found = evidence("mean", [mean(own)] * size, actual, own, inputs=inputs)
+        assert explain(found) == "flat-buffer-misread"
+    right = evidence("mean", [mean(own)] * size, [flat[6:11]] * size, own, inputs=inputs)
+    assert explain(right) is None
+    other = values["gradients/c"]
+    taken = [flat[:6].reshape(3, 2)] * size
+    swapped = evidence(
+        "mean", [mean(other)] * size, taken, other, inputs=inputs, name="gradients/c"
+    )
+    assert explain(swapped) == "another-parameters-value"
+
+
 def test_a_transposed_mean() -> None:
     for shape in ((3, 3), (4, 3)):
         own = given(3, shape)
@@ -220,4 +259,10 @@ def test_locals_of_different_shapes_explain_nothing() -> None:
 
 def test_one_rank_has_nothing_to_reduce() -> None:
     own = given(1)
-    assert explain(evidence("mean", own, [own[0] * 2], own)) is None
+    for factor in (2, 0.25, -1):
+        assert explain(evidence("mean", own, [own[0] * factor], own)) is None
+
+
+def test_half_of_what_one_rank_has_is_half_of_any_sum() -> None:
+    own = given(1)
+    assert explain(evidence("mean", own, [own[0] / 2], own)) == "hard-coded-world-size"

@@ -125,6 +125,14 @@ MISTAKES: dict[str, tuple[str, Calculator]] = {
         calculator(each=lambda p, s, o: (p, p, 8 + p) if o == "adam_master" else (p, p, s)),
     ),
     "low moments": ("moments-in-low-precision", calculator(each=low)),
+    "states follow the precision": (
+        "moments-in-low-precision",
+        calculator(each=lambda p, s, o: (p, p, s * p / 2)),
+    ),
+    "4 + 4 + 8": (
+        "mixed-precision-as-fp32",
+        calculator(each=lambda p, s, o: (4, 4, 8) if o == "adam_master" else (p, p, s)),
+    ),
     "sgd remembers": ("sgd-counts-momentum", calculator(states={"sgd": 4})),
     "momentum forgotten": ("momentum-forgotten", calculator(states={"sgd_momentum": 0})),
     "always adam": ("optimizer-ignored", calculator(states=dict.fromkeys(STATES, 8))),

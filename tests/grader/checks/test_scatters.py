@@ -81,6 +81,33 @@ def test_half_the_sum(size: int) -> None:
     assert explain(found) == "hard-coded-world-size"
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_padding_that_is_not_zero(size: int) -> None:
+    own = given(size, (25,))
+    actual = [part.clone() for part in cut(mean(own), size)]
+    actual[-1][-1] = 7.0
+    found = evidence("reduce_scatter", cut(mean(own), size), actual, extra={"gradients": own})
+    assert explain(found) == "padding-not-zeros"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_memory_reduced_as_it_lies(size: int) -> None:
+    """Odd ranks hold the matrix column by column."""
+    own = given(size, (4, 3))
+    memory = mean([x.t().reshape(-1) if r % 2 else x.reshape(-1) for r, x in enumerate(own)])
+    want = cut(mean(own).reshape(-1), size)
+    found = evidence("reduce_scatter", want, cut(memory, size), extra={"gradients": own})
+    assert explain(found) == "memory-order-mixed-up"
+
+
+def test_half_of_what_one_rank_has_is_half_of_any_sum() -> None:
+    own = given(1, (5,))
+    found = evidence("reduce_scatter", own, [own[0] / 2], extra={"gradients": own})
+    assert explain(found) == "hard-coded-world-size"
+    found = evidence("reduce_scatter", own, [own[0] * 2], extra={"gradients": own})
+    assert explain(found) is None
+
+
 def test_whole_gradients_by_columns() -> None:
     own = given(3, (4, 5))
     want = cut(mean(own).reshape(-1), 3)

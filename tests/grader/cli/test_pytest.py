@@ -10,11 +10,13 @@ from tests.grader.conftest import COURSE, SUBMISSIONS
 
 
 def pytest_on(submission: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-p", "grader.checks.plugin", "-p",
+    command = [sys.executable, "-m", "pytest", "-p",
                "no:cacheprovider", "-c", "/dev/null", f"--rootdir={COURSE}",
                str(COURSE / "tests/lessons/adding"), "--submission",
                str(SUBMISSIONS / submission)]  # fmt: skip
-    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [*command, *words], capture_output=True, text=True, encoding="utf-8", timeout=120
+    )
 
 
 def test_checks_are_tests() -> None:

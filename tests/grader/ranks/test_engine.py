@@ -128,7 +128,9 @@ def test_a_grader_that_is_killed_takes_its_ranks_with_it(ask, tmp_path: Path) ->
         "time.sleep(0.5)\nprint('running', flush=True)\ntime.sleep(60)\n",
         encoding="utf-8",
     )
-    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, encoding="utf-8"
+    )
     assert process.stdout is not None and process.stdout.readline() == "running\n"
     assert len(processes(process.pid)) >= 4  # zygote, leader, two ranks
     process.kill()

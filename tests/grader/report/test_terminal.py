@@ -115,5 +115,5 @@ def test_reports_need_no_torch() -> None:
     code = (
         "import grader.report.terminal, grader.report.progress, sys; print('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8")
     assert done.stdout.strip() == "False", done.stderr
