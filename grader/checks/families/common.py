@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from grader.checks.compare import close, relative_tolerance, scale
+from grader.checks.compare import close, compare, relative_tolerance, scale
 from grader.checks.evidence import UNKNOWN, Evidence, Hypothesis
 
 _LOWER = {
@@ -71,7 +71,7 @@ def complete_locals(evidence: Evidence) -> list[torch.Tensor] | None:
     None where no rank has one, or where they are not of one shape.
     """
     known = [t for t in evidence.locals if t is not None]
-    if evidence.world_size < 2 or not known or len({t.shape for t in known}) > 1:
+    if not known or len({t.shape for t in known}) > 1:
         return None
     return [torch.zeros_like(known[0], dtype=torch.float64) if t is None else t.double()
             for t in evidence.locals]  # fmt: skip
@@ -132,14 +132,32 @@ def piece(flat: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     return flat[rank * size : (rank + 1) * size]
 
 
+def only_padding_differs(evidence: Evidence, counts: list[int]) -> bool:
+    """Whether wrong shards are right but for what fills them up.
+
+    Args:
+        counts: by rank, how many elements of its shard are no padding.
+    """
+    for rank in evidence.wrong_ranks():
+        due, found = evidence.expected[rank], evidence.actual[rank]
+        if not isinstance(due, torch.Tensor) or not isinstance(found, torch.Tensor):
+            return False
+        if due.dtype != found.dtype or due.shape != found.shape or due.dim() != 1:
+            return False
+        own = due[: counts[rank]], found[: counts[rank]]
+        if compare(*own, exact=evidence.is_exact, summands=evidence.world_size) is not None:
+            return False
+    return True
+
+
 def transposed(tensor: torch.Tensor) -> torch.Tensor:
     """`tensor` with its dimensions in the opposite order."""
     return tensor.permute(*reversed(range(tensor.dim())))
 
 
 def tensors_by_rank(evidence: Evidence, key: str) -> list[torch.Tensor] | None:
-    """`extra[key]`, else `locals`: one tensor a rank, all of one shape and of several ranks."""
+    """`extra[key]`, else `locals`: one tensor a rank, all of one shape."""
     given = evidence.extra.get(key) or evidence.locals
     tensors = [t for t in given if isinstance(t, torch.Tensor)]
-    is_complete = len(tensors) == len(given) == evidence.world_size > 1
+    is_complete = len(tensors) == len(given) == evidence.world_size
     return tensors if is_complete and len({t.shape for t in tensors}) == 1 else None

@@ -51,7 +51,8 @@ def _shard_floor(cut: Cut) -> torch.Tensor:
     return piece(cut.full.reshape(-1), cut.rank, cut.full.numel() // cut.ranks)
 
 
-def _shard_without_padding(cut: Cut) -> torch.Tensor:
+def shard_without_padding(cut: Cut) -> torch.Tensor:
+    """The numbers of the right shard, without what fills it up."""
     return piece(cut.full.reshape(-1), cut.rank, shard_size(cut.full.numel(), cut.ranks))
 
 
@@ -104,7 +105,7 @@ def _nothing_cut_padded(cut: Cut) -> torch.Tensor | None:
 
 
 SHARD_RULES: tuple[tuple[str, Rule], ...] = (
-    ("padding-missing", _shard_without_padding),
+    ("padding-missing", shard_without_padding),
     ("padding-missing", _shard_split_evenly),
     ("padding-in-every-part", _shard_split_and_padded),
     ("padded-in-front", _shard_padded_in_front),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from grader.checks.evidence import UNKNOWN, Evidence, Hypothesis
+from grader.checks.families.common import as_seen, only_padding_differs
 from grader.checks.families.cut_rules import (
     ROW_RULES,
     SHARD_RULES,
@@ -16,6 +17,7 @@ from grader.checks.families.cut_rules import (
     Rule,
     rows_of,
     shard_of,
+    shard_without_padding,
     shifted_by,
 )
 
@@ -44,6 +46,9 @@ def spread(evidence: Evidence) -> Evidence:
 def shard_hypotheses(evidence: Evidence) -> Iterator[Hypothesis]:
     """Reads `extra`: `full`, and `rank` and `ranks` where they are not the answer's own."""
     cuts = _cuts(evidence)
+    counts = [len(shard_without_padding(cut)) if cut else 0 for cut in cuts]
+    if all(cuts) and only_padding_differs(evidence, counts):
+        yield as_seen("padding-not-zeros", evidence)
     for code, rule in SHARD_RULES:
         yield _hypothesis(code, rule, cuts)
     for shift in range(1, max((cut.ranks for cut in cuts if cut), default=1)):

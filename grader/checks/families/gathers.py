@@ -23,7 +23,7 @@ _MOST_RANKS = 4
 def hypotheses(evidence: Evidence) -> Iterator[Hypothesis]:
     """Reads `extra["shards"]`: every rank's shard, padded; else `locals`."""
     shards, want = tensors_by_rank(evidence, "shards"), evidence.expected[0]
-    if shards is None or not isinstance(want, torch.Tensor):
+    if shards is None or len(shards) < 2 or not isinstance(want, torch.Tensor):
         return
     yield from _wrong_form(evidence, shards, want)
     yield from _wrong_shards(evidence, shards, want)
@@ -36,6 +36,8 @@ def _wrong_form(
     size, whole = len(shards), torch.cat(shards)
     if whole.numel() != want.numel():
         kept = [_in_shape_of(whole, actual) for actual in evidence.actual]
+        cut_in_front = whole[whole.numel() - want.numel() :].reshape(want.shape)
+        yield Hypothesis("cut-at-the-wrong-end", [cut_in_front] * size)
         if all(isinstance(k, torch.Tensor) and k.shape != (size, len(shards[0])) for k in kept):
             yield Hypothesis("padding-kept", kept)
     if want.dim() != 1:

@@ -16,9 +16,12 @@ from grader.checks.families.common import (
     overflowed,
     transposed,
 )
+from grader.checks.families.layouts import reduced_as_it_lies, reduced_with_gaps
 
 _MOST_RANKS = 4
-"""Ranks up to which every subset, and every combination of memory layouts, is tried."""
+"""Ranks up to which every subset is tried."""
+_MOST_NUMBERS = 10_000
+"""Numbers of a flat buffer in which a piece is looked for."""
 
 
 def hypotheses(evidence: Evidence) -> Iterator[Hypothesis]:
@@ -26,6 +29,9 @@ def hypotheses(evidence: Evidence) -> Iterator[Hypothesis]:
     yield from _left_out(evidence)
     own = complete_locals(evidence)
     if own is None:
+        return
+    if len(own) == 1:
+        yield Hypothesis("hard-coded-world-size", [own[0] / 2])
         return
     if overflowed(evidence, own):
         yield as_seen("overflow-in-half-precision", evidence)
@@ -115,37 +121,43 @@ def _wrong_place(evidence: Evidence, own: list[torch.Tensor]) -> Iterator[Hypoth
     mean = torch.stack(own).mean(0)
     if mean.dim() > 1:
         yield Hypothesis("rows-and-columns-swapped", [transposed(mean)] * size)
-        if size <= _MOST_RANKS:
-            yield from _memory_order(own)
+    yield from reduced_as_it_lies(own)
+    yield from reduced_with_gaps(own)
+    yield from _elsewhere_in_a_flat_buffer(evidence, mean)
 
 
 def _other_means(evidence: Evidence) -> Iterator[torch.Tensor]:
     """Means of the other values of the same family: `gradients/a` beside `gradients/b`."""
+    for name, mean in _means_of_family(evidence):
+        if name != evidence.name:
+            yield mean
+
+
+def _means_of_family(evidence: Evidence) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and mean of all values of the family that every rank has, in their order."""
     family = evidence.name.partition("/")[0] + "/"
     if len(evidence.inputs) != evidence.world_size or "/" not in evidence.name:
         return
     for name in evidence.inputs[0]:
-        if not name.startswith(family) or name == evidence.name:
-            continue
         values = [inputs.get(name) for inputs in evidence.inputs]
         tensors = [value.double() for value in values if isinstance(value, torch.Tensor)]
-        if len(tensors) == len(values) and len({t.shape for t in tensors}) == 1:
-            yield torch.stack(tensors).mean(0)
+        is_whole = len(tensors) == len(values) and len({t.shape for t in tensors}) == 1
+        if name.startswith(family) and is_whole:
+            yield name, torch.stack(tensors).mean(0)
 
 
-def _memory_order(own: list[torch.Tensor]) -> Iterator[Hypothesis]:
-    """Ranks lay the tensor out in memory in two ways, and memory was added as it lies."""
-    for turned in product((False, True), repeat=len(own)):
-        if len(set(turned)) == 1:
-            continue
-        pairs = list(zip(own, turned, strict=True))
-        lying = [(transposed(t) if is_turned else t).reshape(-1) for t, is_turned in pairs]
-        mean = torch.stack(lying).mean(0)
-        read = [_read_back(mean, t.shape, is_turned) for t, is_turned in pairs]
-        yield Hypothesis("memory-order-mixed-up", read, everywhere=True)
-
-
-def _read_back(memory: torch.Tensor, shape: torch.Size, is_turned: bool) -> torch.Tensor:
-    if not is_turned:
-        return memory.reshape(shape)
-    return transposed(memory.reshape(tuple(reversed(shape))))
+def _elsewhere_in_a_flat_buffer(evidence: Evidence, mean: torch.Tensor) -> Iterator[Hypothesis]:
+    """All means one after the other in a flat buffer, and the piece taken from another place."""
+    means = list(_means_of_family(evidence))
+    if len(means) < 2 or sum(m.numel() for _, m in means) > _MOST_NUMBERS:
+        return
+    buffer = torch.cat([m.reshape(-1) for _, m in means])
+    starts, place = {}, 0
+    for name, other in means:
+        starts[place] = name, other.shape
+        place += other.numel()
+    for start in range(buffer.numel() - mean.numel() + 1):
+        name, shape = starts.get(start, ("", None))
+        if name != evidence.name and shape != mean.shape:  # that is another parameter's value
+            found = buffer[start : start + mean.numel()].reshape(mean.shape)
+            yield Hypothesis("flat-buffer-misread", [found] * evidence.world_size)

@@ -86,6 +86,7 @@ def _rules(answers: list[Answer]) -> Iterator[tuple[str, Rule]]:
     yield "gradients-forgotten", lambda c: (c.size, 0.0, c.states)
     if "adam_master" in optimizers:
         yield "master-copy-miscounted", _copy_among_weights
+        yield "mixed-precision-as-fp32", _all_in_fp32
         yield "master-copy-miscounted", _with_states(adam_master=lambda c: 8 + c.size)
         for adam, master in ((8, 8), (12, 8), (8, 16), (12, 16)):
             yield "master-copy-miscounted", _with_fixed_states(adam=adam, adam_master=master)
@@ -93,6 +94,7 @@ def _rules(answers: list[Answer]) -> Iterator[tuple[str, Rule]]:
         yield "master-copy-miscounted", _with_fixed_states(adam=12)
         for master in (8, 12):
             yield "one-moment", _with_fixed_states(adam=4, adam_master=master)
+    yield "moments-in-low-precision", lambda c: (c.size, c.size, c.states * c.size / 2)
     yield "moments-in-low-precision", _low_moments(lambda _c: 4.0)
     yield "moments-in-low-precision", _low_moments(lambda c: c.size)
     for momentum in (4, 8):
@@ -141,6 +143,10 @@ def _copy_among_weights(call: Call) -> Bytes:
     if call.optimizer != "adam_master":
         return call.each
     return (call.size + 4, call.size, 8.0)
+
+
+def _all_in_fp32(call: Call) -> Bytes:
+    return (4.0, 4.0, 8.0) if call.optimizer == "adam_master" else call.each
 
 
 # Totals

@@ -10,6 +10,7 @@ from grader.checks.evidence import Evidence, Hypothesis
 from grader.checks.families.common import (
     as_seen,
     everywhere,
+    only_padding_differs,
     overflowed,
     padded,
     piece,
@@ -17,6 +18,8 @@ from grader.checks.families.common import (
     tensors_by_rank,
     transposed,
 )
+from grader.checks.families.layouts import CODE as MEMORY_ORDER
+from grader.checks.families.layouts import memory_means
 from grader.checks.families.means import wrong_operation, wrong_scale
 
 
@@ -26,6 +29,9 @@ def hypotheses(evidence: Evidence) -> Iterator[Hypothesis]:
     if given is None:
         return
     size, numel = len(given), given[0].numel()
+    if size == 1:
+        yield Hypothesis("hard-coded-world-size", [given[0].double().reshape(-1) / 2])
+        return
     per = shard_size(numel, size)
     flat = [padded(g.double().reshape(-1), per * size) for g in given]
     if overflowed(evidence, flat, per):
@@ -37,6 +43,10 @@ def hypotheses(evidence: Evidence) -> Iterator[Hypothesis]:
     for whole in (*wrong_scale(flat), *wrong_operation(flat)):
         parts = [piece(value, rank, per) for rank, value in enumerate(whole.predictions)]
         yield Hypothesis(whole.code, parts)
+    if only_padding_differs(evidence, [len(piece(flat[0][:numel], r, per)) for r in range(size)]):
+        yield as_seen("padding-not-zeros", evidence)
+    for _, memory in memory_means([g.double() for g in given]):
+        yield _pieces(MEMORY_ORDER, padded(memory, per * size), size, per)
     mean = torch.stack(flat).mean(0)
     yield from _wrong_part(evidence, mean, per)
     yield from _too_much_or_too_little(evidence, mean[:numel], given[0].shape)
