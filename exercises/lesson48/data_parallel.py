@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -31,13 +32,13 @@ def init_process_group(
         ValueError: `rank` is not in `range(world_size)`; raised before anything is sent.
     """
     # TODO 1: Check `rank`, then join the group at 127.0.0.1 and `master_port`.
-    raise NotImplementedError("TODO 1")
+    raise NotImplementedError("TODO 1: init_process_group is not written yet")
 
 
 def shutdown_process_group() -> None:
     """Leave the process group. Harmless when there is none, and when called twice."""
     # TODO 2: Leave the group, if there is one.
-    raise NotImplementedError("TODO 2")
+    raise NotImplementedError("TODO 2: shutdown_process_group is not written yet")
 
 
 # Exercise 2: broadcast
@@ -50,7 +51,7 @@ def broadcast_module(module: nn.Module, src: int = 0) -> None:
     they stay the same objects with the same storage.
     """
     # TODO 3: Send everything that the module holds from rank `src` to all others.
-    raise NotImplementedError("TODO 3")
+    raise NotImplementedError("TODO 3: broadcast_module is not written yet")
 
 
 # Exercise 3: all-reduce
@@ -59,14 +60,15 @@ def broadcast_module(module: nn.Module, src: int = 0) -> None:
 def all_reduce_grads_(module: nn.Module, world_size: int) -> float:
     """Replace the gradient of every trainable parameter by its mean over ranks, in place.
 
-    A trainable parameter without a gradient counts as zeros, and takes part all the same.
-    Frozen parameters are left alone: their `grad` stays None.
+    The mean is the same on every rank, bit for bit. A trainable parameter without a gradient
+    counts as zeros, and takes part all the same. Frozen parameters are left alone: their
+    `grad` stays None.
 
     Returns:
         The L2 norm of the averaged gradients of all parameters together.
     """
     # TODO 4: Average the gradient of each trainable parameter over the ranks.
-    raise NotImplementedError("TODO 4")
+    raise NotImplementedError("TODO 4: all_reduce_grads_ is not written yet")
 
 
 class MinimalDDP(nn.Module):
@@ -80,17 +82,17 @@ class MinimalDDP(nn.Module):
         """Wrap `module` and make every rank's equal to rank 0's."""
         super().__init__()
         # TODO 5: Keep the module and the world size, and let all ranks start alike.
-        raise NotImplementedError("TODO 5")
+        raise NotImplementedError("TODO 5: MinimalDDP.__init__ is not written yet")
 
     def forward(self, *args, **kwargs):
         """What the wrapped module makes of the same arguments."""
         # TODO 6: Call the wrapped module.
-        raise NotImplementedError("TODO 6")
+        raise NotImplementedError("TODO 6: MinimalDDP.forward is not written yet")
 
     def sync_grads(self) -> float:
         """Average the gradients after `backward()`; returns their L2 norm."""
         # TODO 7: Average the gradients where there are other ranks, and return the norm.
-        raise NotImplementedError("TODO 7")
+        raise NotImplementedError("TODO 7: MinimalDDP.sync_grads is not written yet")
 
 
 # Exercise 4: shard and gather
@@ -103,7 +105,7 @@ def shard_for_rank(x: Tensor, rank: int, world_size: int) -> Tensor:
     Concatenated in rank order the blocks are `x`. A rank may get 0 rows.
     """
     # TODO 8: Work out where this rank's rows begin and end, and cut them out.
-    raise NotImplementedError("TODO 8")
+    raise NotImplementedError("TODO 8: shard_for_rank is not written yet")
 
 
 def shard_parameter(param: Tensor, rank: int, world_size: int) -> Tensor:
@@ -113,7 +115,7 @@ def shard_parameter(param: Tensor, rank: int, world_size: int) -> Tensor:
     memory: it must not keep the full tensor alive.
     """
     # TODO 9: Flatten, fill up with zeros, and keep a copy of this rank's part.
-    raise NotImplementedError("TODO 9")
+    raise NotImplementedError("TODO 9: shard_parameter is not written yet")
 
 
 def gather_parameter(shard: Tensor, shape: tuple[int, ...], world_size: int) -> Tensor:
@@ -122,7 +124,7 @@ def gather_parameter(shard: Tensor, shape: tuple[int, ...], world_size: int) -> 
     Bit for bit what was sharded, without the padding.
     """
     # TODO 10: Collect all ranks' shards, put them together, and drop the padding.
-    raise NotImplementedError("TODO 10")
+    raise NotImplementedError("TODO 10: gather_parameter is not written yet")
 
 
 def fsdp_round_trip_sketch(module: nn.Module, world_size: int, rank: int) -> bool:
@@ -133,7 +135,7 @@ def fsdp_round_trip_sketch(module: nn.Module, world_size: int, rank: int) -> boo
         every rank when any rank did not.
     """
     # TODO 11: Shard and gather each parameter, compare, and let all ranks agree.
-    raise NotImplementedError("TODO 11")
+    raise NotImplementedError("TODO 11: fsdp_round_trip_sketch is not written yet")
 
 
 # Exercise 5: reduce-scatter
@@ -142,10 +144,11 @@ def fsdp_round_trip_sketch(module: nn.Module, world_size: int, rank: int) -> boo
 def reduce_scatter_grad(grad: Tensor, world_size: int) -> Tensor:
     """This rank's shard, as `shard_parameter` cuts it, of the mean of `grad` over ranks.
 
-    Padding is zero. No rank receives more of the mean than its shard.
+    1-d, `ceil(grad.numel() / world_size)` elements of the gradient's dtype; padding is zero.
+    No rank receives more of the mean than its shard.
     """
     # TODO 12: Cut the gradient into one chunk a rank, and let one collective add them up.
-    raise NotImplementedError("TODO 12")
+    raise NotImplementedError("TODO 12: reduce_scatter_grad is not written yet")
 
 
 # Exercise 6: memory math
@@ -177,4 +180,4 @@ def memory_calculator(
             the text names the value.
     """
     # TODO 13: Count bytes per parameter, divide what the stage shards, and add up.
-    raise NotImplementedError("TODO 13")
+    raise NotImplementedError("TODO 13: memory_calculator is not written yet")

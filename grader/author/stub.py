@@ -6,8 +6,8 @@ In the solution a comment pair marks each region that learners write themselves:
     ...
     # end
 
-In the stub the region becomes `# TODO 3: …` and a `raise NotImplementedError`. A region
-without a sentence (`# solution` alone) is left out altogether.
+In the stub the region becomes `# TODO 3: …` and a `raise NotImplementedError` that names the
+TODO and the function. A region without a sentence (`# solution` alone) is left out altogether.
 
     python -m grader.author.stub        makes every stub of the course again
 """
@@ -21,18 +21,30 @@ from pathlib import Path
 
 _BEGIN = re.compile(r"^(\s*)# solution(?:: (?:(\d+)\. )?(.+))?$")
 _END = re.compile(r"^\s*# end$")
+_DEFINITION = re.compile(r"^(\s*)(?:class|def|async def) (\w+)")
 
 
 class StubError(Exception):
     """The solution's markers do not fit together; the text says in which file and line."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Region:
     line: int
     indent: str
     number: str | None
     sentence: str | None
+
+    def todo(self, owner: str) -> list[str]:
+        """The lines that stand in the stub instead; `owner` is the function they are in."""
+        if self.sentence is None:
+            return []
+        title = f"TODO {self.number}" if self.number else "TODO"
+        message = f"{title}: {owner} is not written yet"
+        return [
+            f"{self.indent}# {title}: {self.sentence}",
+            f'{self.indent}raise NotImplementedError("{message}")',
+        ]
 
 
 def make_stub(solution: str, name: str) -> str:
@@ -41,8 +53,10 @@ def make_stub(solution: str, name: str) -> str:
     Raises:
         StubError: a region is never closed, closed without being open, or nested.
     """
-    lines: list[str] = []
+    stub: list[str] = []
+    scopes: list[tuple[int, str]] = []
     region: _Region | None = None
+    is_behind_a_gap = False
     for number, line in enumerate(solution.splitlines(), start=1):
         begin = _BEGIN.match(line)
         if begin and region:
@@ -52,32 +66,34 @@ def make_stub(solution: str, name: str) -> str:
             )
         if begin:
             region = _Region(number, begin[1], begin[2], begin[3])
-            lines += _todo(region)
+            stub += region.todo(_owner(scopes, len(region.indent)))
         elif _END.match(line):
             if region is None:
                 raise StubError(f"{name}:{number}: `# end` closes nothing; no region is open")
+            # The blank lines before a region that was left out are enough for what follows.
+            is_behind_a_gap = region.sentence is None
             region = None
-        elif region is None:
-            lines.append(line)
+        elif region is None and (line.strip() or not is_behind_a_gap):
+            is_behind_a_gap = False
+            stub.append(line)
+            _enter(scopes, line)
     if region is not None:
         raise StubError(f"{name}:{region.line}: this region is never closed with `# end`")
-    return _tidy(lines)
+    return "\n".join(stub).rstrip() + "\n"
 
 
-def _todo(region: _Region) -> list[str]:
-    if region.sentence is None:
-        return []
-    title = f"TODO {region.number}" if region.number else "TODO"
-    return [
-        f"{region.indent}# {title}: {region.sentence}",
-        f'{region.indent}raise NotImplementedError("{title}")',
-    ]
+def _enter(scopes: list[tuple[int, str]], line: str) -> None:
+    """Keep `scopes`, the classes and functions around a line, up to date at a definition."""
+    definition = _DEFINITION.match(line)
+    if definition:
+        indent = len(definition[1])
+        scopes[:] = [scope for scope in scopes if scope[0] < indent]
+        scopes.append((indent, definition[2]))
 
 
-def _tidy(lines: list[str]) -> str:
-    """Without the blank lines that a region left out has left behind."""
-    text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).rstrip() + "\n"
-    return re.sub(r"\n{3,}(?=[ \t])", "\n\n", text)
+def _owner(scopes: list[tuple[int, str]], indent: int) -> str:
+    """`function` or `Class.method` around a line that is indented by `indent`."""
+    return ".".join(name for depth, name in scopes if depth < indent) or "this part"
 
 
 def write_stubs(root: Path) -> list[Path]:
@@ -92,6 +108,15 @@ def write_stubs(root: Path) -> list[Path]:
     return changed
 
 
-if __name__ == "__main__":
-    for path in write_stubs(Path.cwd()):
+def main() -> None:
+    """Make the stubs of the course in the current folder."""
+    try:
+        changed = write_stubs(Path.cwd())
+    except StubError as error:
+        sys.exit(f"no stub was made: {error}")
+    for path in changed:
         print(f"made {path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -33,9 +34,11 @@ def init_process_group(
     # solution: 1. Check `rank`, then join the group at 127.0.0.1 and `master_port`.
     if rank not in range(world_size):
         raise ValueError(f"rank must be in range({world_size}), got {rank}")
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    meeting_point = f"tcp://127.0.0.1:{master_port}"
-    dist.init_process_group(backend, meeting_point, rank=rank, world_size=world_size)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+    # Rank 0 serves the store that all ranks meet at. It is made here, from the arguments,
+    # because torch's own `tcp://` and `env://` listen to variables that a launcher has set.
+    store = dist.TCPStore("127.0.0.1", master_port, world_size, is_master=rank == 0)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     # end
 
 
@@ -50,6 +53,15 @@ def shutdown_process_group() -> None:
 # Exercise 2: broadcast
 
 
+# solution
+def _bytes_of(x: Tensor) -> Tensor:
+    """`x` row by row as 1-d uint8; of a contiguous tensor this is a view."""
+    return x.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+# end
+
+
 def broadcast_module(module: nn.Module, src: int = 0) -> None:
     """Make every rank's module equal to rank `src`'s, bit for bit and in place.
 
@@ -59,9 +71,10 @@ def broadcast_module(module: nn.Module, src: int = 0) -> None:
     # solution: 3. Send everything that the module holds from rank `src` to all others.
     for tensor in [*module.parameters(), *module.buffers()]:
         # Gloo takes memory as it lies; only a contiguous tensor lies in the order of its rows.
-        message = tensor.detach().contiguous()
-        dist.broadcast(message, src)
-        tensor.detach().copy_(message)
+        rows = tensor.detach().contiguous()
+        # As bytes, because Gloo cannot send every dtype that a buffer may have.
+        dist.broadcast(_bytes_of(rows), src)
+        tensor.detach().copy_(rows)
     # end
 
 
@@ -71,8 +84,9 @@ def broadcast_module(module: nn.Module, src: int = 0) -> None:
 def all_reduce_grads_(module: nn.Module, world_size: int) -> float:
     """Replace the gradient of every trainable parameter by its mean over ranks, in place.
 
-    A trainable parameter without a gradient counts as zeros, and takes part all the same.
-    Frozen parameters are left alone: their `grad` stays None.
+    The mean is the same on every rank, bit for bit. A trainable parameter without a gradient
+    counts as zeros, and takes part all the same. Frozen parameters are left alone: their
+    `grad` stays None.
 
     Returns:
         The L2 norm of the averaged gradients of all parameters together.
@@ -84,10 +98,14 @@ def all_reduce_grads_(module: nn.Module, world_size: int) -> float:
             continue
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-        # Divided before it is added up, so that the sum of half-precision numbers fits.
-        mean = parameter.grad.contiguous() / world_size
-        dist.all_reduce(mean)
-        parameter.grad.copy_(mean)
+        grad = parameter.grad.detach()
+        # In float32 at least, and divided before it is added up: in half precision
+        # the sum may not fit where the mean does, and three thirds can round up beyond it.
+        wide = torch.promote_types(grad.dtype, torch.float32)
+        total = grad.contiguous().to(wide) / world_size
+        dist.all_reduce(total)
+        mean = total.to(grad.dtype)
+        grad.copy_(mean)
         squares += mean.double().square().sum().item()
     return math.sqrt(squares)
     # end
@@ -127,8 +145,9 @@ class MinimalDDP(nn.Module):
         # solution: 7. Average the gradients where there are other ranks, and return the norm.
         if self._has_peers():
             return all_reduce_grads_(self.module, self.world_size)
-        grads = [p.grad for p in self.module.parameters() if p.grad is not None]
-        return math.sqrt(sum(grad.double().square().sum().item() for grad in grads))
+        trainable = [p for p in self.module.parameters() if p.requires_grad]
+        grads = [p.grad.double() for p in trainable if p.grad is not None]
+        return math.sqrt(sum(grad.square().sum().item() for grad in grads))
         # end
 
 
@@ -187,8 +206,10 @@ def fsdp_round_trip_sketch(module: nn.Module, world_size: int, rank: int) -> boo
     for parameter in module.parameters():
         shard = shard_parameter(parameter, rank, world_size)
         full = gather_parameter(shard, parameter.shape, world_size)
-        # No early return: the other ranks wait for this one in the next gather.
-        all_equal = all_equal and torch.equal(full, parameter.detach())
+        # Compared as bytes, because NaN is not equal to itself. And no early return: the
+        # other ranks wait for this one in the next gather.
+        if full.shape != parameter.shape or not _bytes_of(full).equal(_bytes_of(parameter)):
+            all_equal = False
     vote = torch.tensor(int(all_equal))
     dist.all_reduce(vote, op=dist.ReduceOp.MIN)
     return bool(vote)
@@ -201,15 +222,17 @@ def fsdp_round_trip_sketch(module: nn.Module, world_size: int, rank: int) -> boo
 def reduce_scatter_grad(grad: Tensor, world_size: int) -> Tensor:
     """This rank's shard, as `shard_parameter` cuts it, of the mean of `grad` over ranks.
 
-    Padding is zero. No rank receives more of the mean than its shard.
+    1-d, `ceil(grad.numel() / world_size)` elements of the gradient's dtype; padding is zero.
+    No rank receives more of the mean than its shard.
     """
     # solution: 12. Cut the gradient into one chunk a rank, and let one collective add them up.
     size = math.ceil(grad.numel() / world_size)
-    padded = grad.new_zeros(size * world_size)
-    padded[: grad.numel()] = grad.detach().reshape(-1) / world_size
-    shard = torch.empty_like(padded[:size])
-    dist.reduce_scatter(shard, list(padded.split(size)))
-    return shard
+    wide = torch.promote_types(grad.dtype, torch.float32)
+    padded = grad.new_zeros(size * world_size, dtype=wide)
+    padded[: grad.numel()] = grad.detach().reshape(-1).to(wide) / world_size
+    shard = padded.new_empty(size)
+    dist.reduce_scatter(shard, list(padded.view(world_size, size)))
+    return shard.to(grad.dtype)
     # end
 
 
@@ -250,10 +273,10 @@ def memory_calculator(
         raise ValueError(f"unknown optimizer {optimizer!r}; known: {', '.join(optimizer_bytes)}")
     if num_gpus < 1:
         raise ValueError(f"num_gpus must be at least 1, got {num_gpus}")
-    if params_billions < 0:
-        raise ValueError(f"params_billions must not be negative, got {params_billions}")
-    if precision_bytes < 0:
-        raise ValueError(f"precision_bytes must not be negative, got {precision_bytes}")
+    sizes = {"params_billions": params_billions, "precision_bytes": precision_bytes}
+    for name, value in sizes.items():
+        if not value >= 0:  # this way round, NaN is refused as well
+            raise ValueError(f"{name} must not be negative, got {value}")
 
     def per_gpu(bytes_per_parameter: float, sharded_from_stage: int) -> float:
         shards = num_gpus if stages[sharding] >= sharded_from_stage else 1
