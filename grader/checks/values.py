@@ -45,9 +45,11 @@ _KINDS = {
 def nameof(value: Value) -> str:
     """What kind of thing it is: `a float32 tensor of shape [3, 4]`, `None`, `a list`."""
     if isinstance(value, torch.Tensor):
+        dtype = dtype_name(value)
+        kind = f"{'an' if dtype.startswith('int') else 'a'} {dtype} tensor"
         if value.dim() == 0:
-            return f"a {dtype_name(value)} tensor of a single number"
-        return f"a {dtype_name(value)} tensor of shape {list(value.shape)}"
+            return f"{kind} of a single number"
+        return f"{kind} of shape {list(value.shape)}"
     if isinstance(value, Other):
         if value.why:
             return f"a tensor that cannot be compared: {safe_line(value.why, _MAX_TEXT)}"

@@ -20,7 +20,7 @@ from grader.checks.families.layouts import reduced_as_it_lies, reduced_with_gaps
 
 _MOST_RANKS = 4
 """Ranks up to which every subset is tried."""
-_MOST_NUMBERS = 10_000
+_MOST_NUMBERS = 2_000
 """Numbers of a flat buffer in which a piece is looked for."""
 
 

@@ -23,7 +23,7 @@ from grader.report.escape import safe_line, safe_text
     ("value", "name"),
     [
         (torch.ones(3, 4), "a float32 tensor of shape [3, 4]"),
-        (torch.ones(0, dtype=torch.int64), "a int64 tensor of shape [0]"),
+        (torch.ones(0, dtype=torch.int64), "an int64 tensor of shape [0]"),
         (torch.ones((), dtype=torch.bfloat16), "a bfloat16 tensor of a single number"),
         (None, "None"),
         (MISSING, "nothing"),
