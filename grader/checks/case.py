@@ -111,7 +111,13 @@ class Case:
         for rank in range(self.world_size):
             if actual[rank] is _MISSING:
                 self.fail(f"rank {rank} brought back no {name}", rank=rank, tensor=name)
-            difference = compare(expected[rank], actual[rank], exact=exact, summands=summands)
+            difference = compare(
+                expected[rank],
+                actual[rank],
+                exact=exact,
+                summands=summands,
+                magnitude=self._magnitude(name),
+            )
             if difference is None:
                 continue
             code = self._explain(name, kind, expected, actual, extra)
@@ -197,6 +203,12 @@ class Case:
             communicated=not ledger_rules.issues_nothing(self.ledgers),
         )
         return explain(evidence) or ""
+
+    def _magnitude(self, name: str) -> float:
+        """The largest number that went into the answer called `name`, 0 where none is known."""
+        own = [self._local(rank, name) for rank in range(self.world_size)]
+        finite = [t[t.isfinite()].double().abs() for t in own if t is not None]
+        return max((float(t.max()) for t in finite if t.numel()), default=0.0)
 
     def _local(self, rank: int, name: str) -> torch.Tensor | None:
         """The rank's value before any communication, by convention of the names."""

@@ -39,7 +39,7 @@ def test_the_model_learns() -> None:
 def test_ranks_that_never_average_drift_apart(tmp_path: Path) -> None:
     source = (SOLUTION / "data_parallel.py").read_text(encoding="utf-8")
     path = tmp_path / "data_parallel.py"
-    path.write_text(source.replace("        dist.all_reduce(mean)\n", ""), encoding="utf-8")
+    path.write_text(source.replace("        dist.all_reduce(total)\n", ""), encoding="utf-8")
     result = run_distributed_demo(submission=path)
     assert result["param_sum_spread"] > 1e-4
     assert result["manual_all_reduce_max_diff_vs_single_process"] > 1e-4

@@ -34,13 +34,13 @@ class Mistake:
 
 MISTAKES = {
     "summed-not-averaged": Mistake(
-        "mean = parameter.grad.contiguous() / world_size",
-        "mean = parameter.grad.clone(memory_format=torch.contiguous_format)",
+        "total = grad.contiguous().to(wide) / world_size",
+        "total = grad.contiguous().to(wide, copy=True)",
         ("all-reduce",),
     ),
     "hard-coded-world-size": Mistake(
-        "mean = parameter.grad.contiguous() / world_size",
-        "mean = parameter.grad.contiguous() / 2",
+        "total = grad.contiguous().to(wide) / world_size",
+        "total = grad.contiguous().to(wide) / 2",
         ("all-reduce",),
     ),
     "buffers-not-broadcast": Mistake(
@@ -55,19 +55,19 @@ MISTAKES = {
         Verdict.DEADLOCKED,
     ),
     "async-never-waited": Mistake(
-        "        dist.all_reduce(mean)\n",
-        "        dist.all_reduce(mean, async_op=True)\n",
+        "        dist.all_reduce(total)\n",
+        "        dist.all_reduce(total, async_op=True)\n",
         ("all-reduce",),
     ),
     "broadcast-on-source-only": Mistake(
-        "        dist.broadcast(message, src)\n",
-        "        if dist.get_rank() == src:\n            dist.broadcast(message, src)\n",
+        "        dist.broadcast(_bytes_of(rows), src)\n",
+        "        if dist.get_rank() == src:\n            dist.broadcast(_bytes_of(rows), src)\n",
         ("broadcast", "all-reduce"),
         Verdict.DEADLOCKED,
     ),
     "source-ignored": Mistake(
-        "        dist.broadcast(message, src)\n",
-        "        dist.broadcast(message, 0)\n",
+        "        dist.broadcast(_bytes_of(rows), src)\n",
+        "        dist.broadcast(_bytes_of(rows), 0)\n",
         ("broadcast",),
     ),
     "gather-list-aliased": Mistake(
@@ -94,8 +94,9 @@ MISTAKES = {
         ("shard / gather",),
     ),
     "no-communication": Mistake(
-        "    dist.reduce_scatter(shard, list(padded.split(size)))\n",
-        "    shard = padded.split(size)[dist.get_rank()] * world_size\n    dist.barrier()\n",
+        "    dist.reduce_scatter(shard, list(padded.view(world_size, size)))\n",
+        "    shard = padded.view(world_size, size)[dist.get_rank()] * world_size\n"
+        "    dist.barrier()\n",
         ("reduce-scatter",),
     ),
     "zero-stages-swapped": Mistake(

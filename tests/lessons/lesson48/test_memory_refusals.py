@@ -53,6 +53,7 @@ def _refused(case: Case, questions: tuple[Question, ...]) -> None:
         case.require(
             kind == "ValueError",
             f"{label} {did} where a ValueError is due",
+            diagnosis="" if kind or message == "None" else "unknown-name-accepted",
             expected="ValueError",
             actual=kind or message,
         )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from grader.checks import Case, Draw, check
+from grader.checks.ledger_rules import explain_route
 
 EXERCISE, FUNCTION = "reduce-scatter", "reduce_scatter_grad"
 FLOAT = torch.float32
@@ -181,6 +182,7 @@ def test_no_rank_receives_the_whole_gradient(case: Case) -> None:
             received < size,
             f"rank {rank} received {received} numbers of gradients that have {size} by {by}",
             rank=rank,
+            diagnosis=explain_route(case.ledgers, case.want_ledgers) or "",
             expected=f"about {size // case.world_size} numbers",
             actual=f"{received} numbers",
         )
