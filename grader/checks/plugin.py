@@ -133,6 +133,7 @@ class GradingSession:
         course, lesson = _lesson_of(folder)
         items = sorted(items, key=lambda item: _place(item, lesson))
         declared = [(item, _declared(item)) for item in items]
+        _check_names([declaration for _, declaration in declared])
         points = points_of(
             [declaration for _, declaration in declared],
             {exercise.name: exercise.points for exercise in lesson.exercises},
@@ -331,6 +332,13 @@ def _place(item: pytest.Item, lesson: Lesson) -> tuple[int, str, int]:
             f"it has {', '.join(names)}"
         )
     return names.index(exercise), str(item.path), item.reportinfo()[1] or 0
+
+
+def _check_names(declarations: list[Declaration]) -> None:
+    ids = [declaration.id for declaration in declarations]
+    for declaration in declarations:
+        if ids.count(declaration.id) > 1:
+            raise pytest.UsageError(f"two checks of the lesson are called {declaration.id}")
 
 
 def _planned(declaration: Declaration, points: float) -> Planned:
