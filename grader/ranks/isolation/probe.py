@@ -47,10 +47,14 @@ def probe() -> Support:
     if not sys.platform.startswith("linux"):
         return layers.nothing(f"{sys.platform} has none of the layers; Linux does")
     found = _Found()
+    remembered = tempfile.tempdir
     try:
         folder = tempfile.mkdtemp(prefix="ranklings-probe-")
     except OSError as error:
         return layers.nothing(f"no temporary folder: {error}")
+    finally:
+        # Else ranks forked later would look for their temporary files there, not in a scratch.
+        tempfile.tempdir = remembered
     try:
         os.chmod(folder, 0o755)  # an unused user must reach the scratch in it
         for _ in layers.NAMES:
