@@ -7,7 +7,7 @@ The order, by process. Each step skips what `Support` says does not work, and ra
   once, `confine.restrict_ports(support)`.
 * leader, after fork: setsid, `privileges.die_with_parent`, `privileges.adopt_orphans`,
   `privileges.be_killed_first`, `uids.claim` (as root), `limits.own_bytes`,
-  `namespaces.enter(support)`, and fork init before anything else.
+  `namespaces.enter(support)`, fork init before anything else, `privileges.hide_memory`.
 * init: `privileges.die_with_parent`, `root.build(support, plan)`, `init.prepare(support)`,
   what it makes in the scratch, fork the ranks, `init.serve(...)`, exit.
 * rank: standard streams, `privileges.close_descriptors`, chdir to its scratch, environment,

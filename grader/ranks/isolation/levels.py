@@ -23,7 +23,9 @@ FIXES: Mapping[str, str] = {
     "apparmor": "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
     "userns_clone": "sudo sysctl -w kernel.unprivileged_userns_clone=1",
     "max_user_namespaces": "sudo sysctl -w user.max_user_namespaces=16384",
-    "container": "docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined …",
+    "container_root": "docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined …",
+    "container_user": "docker run --security-opt seccomp=unconfined "
+    "--security-opt apparmor=unconfined --security-opt systempaths=unconfined …",
 }
 """What a person would type, by the hint of the probe; the first that fits is shown."""
 

@@ -137,7 +137,7 @@ def _hints(support: Support) -> tuple[str, ...]:
         return ()
     hints = [name for name, (path, value) in _SYSCTLS.items() if _contents(path) == value]
     if any(os.path.exists(path) for path in _CONTAINER_MARKS):
-        hints.append("container")
+        hints.append("container_user" if os.geteuid() else "container_root")
     return tuple(hints)
 
 

@@ -68,7 +68,23 @@ def build_one(plan: RootPlan, *, with_proc: bool) -> None:
     # Else every mount below would appear outside too.
     syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
     new = plan.mount_point
-    syscalls.mount("tmpfs", new, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,nr_inodes=4096,mode=755")
+    syscalls.mount("tmpfs", new, "tmpfs", MS_NOSUID | MS_NODEV, "size=8m,nr_inodes=16384,mode=755")
+    _lay_out(new, plan)
+    if not with_proc:
+        _copy_proc(new)
+    # All at once, and before what may be written or is a device.
+    _add_flags(new, MS_RDONLY | MS_NOSUID | MS_NODEV)
+    _mount_devices(new)
+    _mount_scratch(new, plan)
+    if with_proc:
+        # Before the old root goes: unprivileged, the kernel wants to see a whole /proc already.
+        with applying(layers.PROC):
+            syscalls.mount("proc", new + "/proc", "proc", _CLOSED | MS_RDONLY)
+    _pivot(new)
+
+
+def _lay_out(new: str, plan: RootPlan) -> None:
+    """Every folder and file that something is mounted on later, and what can be read only."""
     os.umask(0o022)
     for folder in (*_EMPTY_FOLDERS, plan.scratch[1:]):
         os.makedirs(os.path.join(new, folder), exist_ok=True)
@@ -77,20 +93,13 @@ def build_one(plan: RootPlan, *, with_proc: bool) -> None:
         _bind(path, new)
     for path in paths.DEVICES:
         open(new + path, "x", encoding="ascii").close()
-    if not with_proc:
-        _copy_proc(new)
-    # All at once, and before what may be written or is a device.
-    _add_flags(new, MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def _mount_devices(new: str) -> None:
     for path in paths.DEVICES:
         syscalls.mount(path, new + path, flags=syscalls.MS_BIND)
         # Its bytes can be written all the same, but not its owner and mode.
         _add_flags(new + path, MS_RDONLY | MS_NOSUID)
-    _mount_scratch(new, plan)
-    if with_proc:
-        # Before the old root goes: unprivileged, the kernel wants to see a whole /proc already.
-        with applying(layers.PROC):
-            syscalls.mount("proc", new + "/proc", "proc", _CLOSED | MS_RDONLY)
-    _pivot(new)
 
 
 def _mount_scratch(new: str, plan: RootPlan) -> None:

@@ -12,8 +12,7 @@ import mmap
 import os
 import resource
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NoReturn
 
 from grader.ranks.isolation import (
@@ -28,69 +27,23 @@ from grader.ranks.isolation import (
     syscalls,
     uids,
 )
-from grader.ranks.isolation.layers import Layer, LayerFailed, Support
+from grader.ranks.isolation.trial_steps import (
+    Spoilt,
+    Trial,
+    connect,
+    fork_and_wait,
+    in_child,
+    read_byte,
+    reason,
+    require,
+    require_refused,
+    write_byte,
+)
 
 _TRIAL_BYTES = 64 << 20
 _MANY = 1 << 20
 _PR_GET_NO_NEW_PRIVS = 39
 _ABSTRACT = "\0ranklings-trial-"
-
-
-class _Spoilt(Exception):
-    """A layer is half in force: nothing that comes after could be judged in this process."""
-
-
-class Trial:
-    """Tries layers and says how it went; `failed` ones are known not to work."""
-
-    def __init__(self, folder: str, failed: frozenset[str], write: int) -> None:
-        self._write = write
-        self.failed = set(failed)
-        self.works: set[str] = set()
-        self.marker = os.path.join(folder, "marker")
-        self.scratch = os.path.join(folder, "scratch")
-        self.mount_point = os.path.join(folder, "root")
-        # Asked now: later they may be out of reach, and so may what answers.
-        self.interpreter = paths.interpreter()
-
-    def say(self, *words: object) -> None:
-        """Write one line."""
-        text = " ".join(str(word) for word in words).replace("\n", " ")
-        os.write(self._write, text.encode(errors="replace")[:1000] + b"\n")
-
-    def unneeded(self, name: str, why: str) -> None:
-        """Leave a layer out, because nothing is missing without it."""
-        self.failed.add(name)
-        self.say("unneeded", name, why)
-
-    def refuse(self, name: str, why: object) -> None:
-        """Say that a layer does not work, and that the process is as it was."""
-        self.failed.add(name)
-        self.say("no", name, _reason(why))
-
-    @contextmanager
-    def layer(self, name: str) -> Iterator[None]:
-        """Try `name` inside; whatever is raised means that it does not work and spoils the rest."""
-        self.say("try", name)
-        try:
-            yield
-        except LayerFailed as error:
-            self.say("no", error.layer, _reason(error.__cause__))
-            raise _Spoilt from error
-        except Exception as error:
-            self.say("no", name, _reason(error))
-            raise _Spoilt from error
-        self.works.add(name)
-        self.say("ok", name)
-
-    def wanted(self, name: str) -> bool:
-        """Whether `name` is still to be tried."""
-        return name not in self.failed
-
-    def support(self) -> Support:
-        """What is in force so far."""
-        abi = landlock.abi() if layers.LANDLOCK in self.works else 0
-        return Support(tuple(Layer(name, True) for name in self.works), abi)
 
 
 def run(folder: str, failed: frozenset[str], write: int) -> NoReturn:
@@ -106,11 +59,11 @@ def run(folder: str, failed: frozenset[str], write: int) -> NoReturn:
     try:
         claim = uids.claim() if trial.wanted(layers.UID) and can_change_user else None
         _enter_namespaces(trial)
-        _in_child(lambda: _be_init(trial, claim.uids[0] if claim else None))
-    except _Spoilt:
+        in_child(lambda: _be_init(trial, claim.uids[0] if claim else None))
+    except Spoilt:
         pass
     except Exception as error:
-        trial.say("fault", _reason(error))
+        trial.say("fault", reason(error))
     os._exit(0)
 
 
@@ -123,10 +76,8 @@ def _enter_namespaces(trial: Trial) -> None:
         segment = -1
     checks: dict[str, Callable[[], None]] = {
         layers.NET: _check_network,
-        layers.IPC: lambda: _require(not syscalls.sees_segment(segment), "ids are still shared"),
-        layers.UTS: lambda: _require(
-            socket.gethostname() == "localhost", "the name did not change"
-        ),
+        layers.IPC: lambda: require(not syscalls.sees_segment(segment), "ids are still shared"),
+        layers.UTS: lambda: require(socket.gethostname() == "localhost", "the name did not change"),
     }
     for name in (layers.USER, *namespaces.ORDER):
         if trial.wanted(name):
@@ -143,7 +94,7 @@ def _try_namespace(trial: Trial, name: str, check: Callable[[], None] | None) ->
     except OSError as error:
         trial.refuse(name, error)
         if before is None or _namespace_id(name) != before:
-            raise _Spoilt from error
+            raise Spoilt from error
         return  # refused at the door: the next may be tried in this very process
     if name != layers.PID:  # whose effect only a child sees
         trial.works.add(name)
@@ -160,7 +111,7 @@ def _namespace_id(name: str) -> int | None:
 
 def _check_network() -> None:
     names = [name for _, name in socket.if_nameindex()]
-    _require("lo" in names, f"no loopback among {names}")
+    require("lo" in names, f"no loopback among {names}")
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname(), timeout=1).close()
 
@@ -171,7 +122,7 @@ def _check_network() -> None:
 def _be_init(trial: Trial, uid: int | None) -> None:
     if trial.wanted(layers.PID):
         with trial.layer(layers.PID):
-            _require(os.getpid() == 1, f"the child is process {os.getpid()}")
+            require(os.getpid() == 1, f"the child is process {os.getpid()}")
     if layers.PID not in trial.works and trial.wanted(layers.PROC):
         trial.refuse(layers.PROC, "it would show the machine's processes without a pid namespace")
     own = limits.own_bytes()
@@ -187,7 +138,7 @@ def _be_init(trial: Trial, uid: int | None) -> None:
         abstract.listen()
         address = abstract.getsockname()
         port = server.getsockname()[1]
-        _in_child(lambda: _be_rank(trial, uid, own, address, port))
+        in_child(lambda: _be_rank(trial, uid, own, address, port))
 
 
 def _try_root(trial: Trial, uid: int | None) -> None:
@@ -201,13 +152,13 @@ def _try_root(trial: Trial, uid: int | None) -> None:
     )
     with trial.layer(layers.ROOT):
         root.build_one(plan, with_proc=trial.wanted(layers.PROC))
-        _require(not os.path.lexists(trial.marker), "files outside can still be seen")
-        _require_refused(lambda: _write(os.path.join("/usr", "x")), (errno.EROFS, errno.EACCES))
-        _write(os.path.join(trial.scratch, "x"))
+        require(not os.path.lexists(trial.marker), "files outside can still be seen")
+        require_refused(lambda: write_byte(os.path.join("/usr", "x")), (errno.EROFS, errno.EACCES))
+        write_byte(os.path.join(trial.scratch, "x"))
     if trial.wanted(layers.PROC):
         with trial.layer(layers.PROC):
             pids = [name for name in os.listdir("/proc") if name.isdigit()]
-            _require(pids == ["1"], f"it shows {len(pids)} processes")
+            require(pids == ["1"], f"it shows {len(pids)} processes")
 
 
 # The third process
@@ -220,18 +171,18 @@ def _be_rank(trial: Trial, uid: int | None, own: int | None, address: bytes, por
     if trial.wanted(layers.CAPABILITIES):
         with trial.layer(layers.CAPABILITIES):
             privileges.drop_capabilities()
-            _require_refused(lambda: os.chroot("/"), (errno.EPERM,))
+            require_refused(lambda: os.chroot("/"), (errno.EPERM,))
     if trial.wanted(layers.NO_NEW_PRIVILEGES):
         with trial.layer(layers.NO_NEW_PRIVILEGES):
             privileges.forbid_new_privileges()
-            _require(syscalls.prctl(_PR_GET_NO_NEW_PRIVS) == 1, "it is not in force")
+            require(syscalls.prctl(_PR_GET_NO_NEW_PRIVS) == 1, "it is not in force")
     _try_landlock(trial, address, port)
     if trial.wanted(layers.SECCOMP):
         with trial.layer(layers.SECCOMP):
             program = seccomp.rank_filter(trial.support(), os.getpid(), network=True, workers=False)
             seccomp.install(program)
-            _require_refused(lambda: syscalls.unshare(0, "nothing"), (errno.EPERM,))
-            _require_refused(lambda: os.execv("/proc/self/exe", ["x"]), (errno.EACCES,))
+            require_refused(lambda: syscalls.unshare(0, "nothing"), (errno.EPERM,))
+            require_refused(lambda: os.execv("/proc/self/exe", ["x"]), (errno.EACCES,))
             socket.socket(socket.AF_INET).close()
     trial.say("done")
 
@@ -246,10 +197,10 @@ def _try_user(trial: Trial, uid: int | None) -> None:
     else:
         with trial.layer(layers.UID):
             privileges.become(uid)
-            _require(os.getresuid() == (uid, uid, uid), "the user did not change")
-            _require_refused(lambda: _read(trial.marker), (errno.EACCES, errno.ENOENT))
+            require(os.getresuid() == (uid, uid, uid), "the user did not change")
+            require_refused(lambda: read_byte(trial.marker), (errno.EACCES, errno.ENOENT))
             for path in trial.interpreter:
-                _require(os.access(path, os.R_OK), f"other users cannot read {path}")
+                require(os.access(path, os.R_OK), f"other users cannot read {path}")
 
 
 def _try_limits(trial: Trial, own: int | None) -> None:
@@ -257,13 +208,13 @@ def _try_limits(trial: Trial, own: int | None) -> None:
         with trial.layer(layers.LIMITS):
             plan = limits.Limits(memory_bytes=_TRIAL_BYTES, processes=_MANY)
             limits.apply(plan, own)
-            _require_refused(lambda: mmap.mmap(-1, 2 * _TRIAL_BYTES), (errno.ENOMEM,))
+            require_refused(lambda: mmap.mmap(-1, 2 * _TRIAL_BYTES), (errno.ENOMEM,))
     if trial.wanted(layers.PROCESSES):
         with trial.layer(layers.PROCESSES):
             _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
             resource.setrlimit(resource.RLIMIT_NPROC, (0, hard))
             why = "it does not hold for root" if os.getuid() == 0 else ""
-            _require_refused(_fork_and_wait, (errno.EAGAIN,), why)
+            require_refused(fork_and_wait, (errno.EAGAIN,), why)
             resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
 
 
@@ -275,14 +226,14 @@ def _try_landlock(trial: Trial, address: bytes, port: int) -> None:
     with trial.layer(layers.LANDLOCK):
         abi = landlock.abi()
         landlock.restrict_files(abi, [], [trial.scratch])
-        _require_refused(lambda: _read(os.__file__), (errno.EACCES,))
-        _write(os.path.join(trial.scratch, "y"))
+        require_refused(lambda: read_byte(os.__file__), (errno.EACCES,))
+        write_byte(os.path.join(trial.scratch, "y"))
         trial.say("abi", abi)
     if abi < landlock.ABI_SCOPES:
         trial.refuse(layers.SCOPES, f"landlock has them since ABI 6, this one is ABI {abi}")
     elif trial.wanted(layers.SCOPES):
         with trial.layer(layers.SCOPES):
-            _require_refused(lambda: _connect(socket.AF_UNIX, address), (errno.EPERM,))
+            require_refused(lambda: connect(socket.AF_UNIX, address), (errno.EPERM,))
     if layers.NET in trial.works:
         trial.unneeded(layers.PORTS, "the network is the run's own")
     elif abi < landlock.ABI_PORTS:
@@ -291,67 +242,4 @@ def _try_landlock(trial: Trial, address: bytes, port: int) -> None:
         with trial.layer(layers.PORTS):
             landlock.restrict_tcp(abi, bind=(0,), connect=())
             there = ("127.0.0.1", port)
-            _require_refused(lambda: _connect(socket.AF_INET, there), (errno.EACCES,))
-
-
-# Small steps
-
-
-def _in_child(work: Callable[[], None]) -> None:
-    pid = os.fork()
-    if pid:
-        os.waitpid(pid, 0)
-        return
-    try:
-        privileges.die_with_parent()
-        work()
-    except _Spoilt:
-        pass
-    finally:
-        os._exit(0)
-
-
-def _require(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise OSError(0, otherwise)
-
-
-def _require_refused(
-    step: Callable[[], object], numbers: tuple[int, ...], otherwise: str = ""
-) -> None:
-    try:
-        step()
-    except OSError as error:
-        if error.errno in numbers:
-            return
-        raise
-    raise OSError(0, otherwise or "it is in force, and has no effect")
-
-
-def _reason(error: object) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
-
-
-def _read(path: str) -> None:
-    with open(path, "rb") as file:
-        file.read(1)
-
-
-def _write(path: str) -> None:
-    with open(path, "wb") as file:
-        file.write(b"x")
-
-
-def _connect(family: int, address: object) -> None:
-    with socket.socket(family, socket.SOCK_STREAM) as channel:
-        channel.settimeout(1)
-        channel.connect(address)  # type: ignore[arg-type]
-
-
-def _fork_and_wait() -> None:
-    pid = os.fork()
-    if not pid:
-        os._exit(0)
-    os.waitpid(pid, 0)
+            require_refused(lambda: connect(socket.AF_INET, there), (errno.EACCES,))

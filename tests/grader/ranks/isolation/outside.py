@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import socket
@@ -20,8 +21,10 @@ signal.signal(signal.SIGWINCH, lambda *_: os.write(1, b"signalled\\n"))
 os.write(1, b"ready\\n")
 while True: signal.pause()
 """
-DAEMON = "ranks-daemon"
-"""The name of the processes that attacks try to leave behind."""
+DAEMON = f"ranks-{os.getpid()}"
+"""The name of the processes that attacks try to leave behind; of this test process alone."""
+LEFT = "ranks-left"
+"""The name of what they leave in shared memory."""
 
 
 class Outside:
@@ -50,12 +53,11 @@ class Outside:
         self.unix = socket.socket(socket.AF_UNIX)
         self.unix.bind(str(self.folder / "daemon.sock"))
         os.chmod(self.folder / "daemon.sock", 0o777)
+        self.segments = set(_segments())
         self.abstract = socket.socket(socket.AF_UNIX)
         self.abstract.bind(f"\0ranklings-outside-{os.getpid()}")
         for server in (self.unix, self.abstract):
             server.listen()
-        self.shared_memory = set(os.listdir("/dev/shm"))
-        self.segments = _segments()
 
     def names(self) -> dict[str, Any]:
         """What an attacker could know of all this, as names in the body."""
@@ -80,9 +82,11 @@ class Outside:
             closed.close()
         if self.victim.stdout:
             self.victim.stdout.close()
-        for name in set(os.listdir("/dev/shm")) - self.shared_memory:
-            if name.startswith("ranks-"):
-                os.unlink(f"/dev/shm/{name}")
+        if self.shared_memory_was_left():
+            os.unlink(f"/dev/shm/{LEFT}")
+        for left in set(_segments()) - self.segments:
+            kind, _, number = left.partition(" ")
+            _remove_segment(kind, int(number))
         self._temporary.cleanup()
 
     # What has happened
@@ -120,10 +124,10 @@ class Outside:
         return _is_readable(server, 0.02)
 
     def shared_memory_was_left(self) -> bool:
-        return bool(set(os.listdir("/dev/shm")) - self.shared_memory)
+        return os.path.exists(f"/dev/shm/{LEFT}")
 
     def segments_were_left(self) -> bool:
-        return _segments() != self.segments
+        return bool(set(_segments()) - self.segments)
 
     def daemons(self) -> int:
         count = 0
@@ -176,10 +180,19 @@ def _low_port() -> socket.socket:
     raise AssertionError("no free port below the ephemeral ones")
 
 
+def _remove_segment(kind: str, number: int) -> None:
+    libc = ctypes.CDLL(None)
+    if kind == "sem":
+        libc.semctl(number, 0, 0)
+    else:
+        (libc.shmctl if kind == "shm" else libc.msgctl)(number, 0, None)
+
+
 def _segments() -> list[str]:
-    """System V objects of this machine, without the columns that count and time."""
+    """System V objects of this machine that everybody may use, as those of the attack are."""
     found = []
     for kind in ("shm", "sem", "msg"):
         with open(f"/proc/sysvipc/{kind}", encoding="ascii") as file:
-            found += [f"{kind} {line.split()[1]}" for line in file]
+            rows = [line.split() for line in file]
+        found += [f"{kind} {row[1]}" for row in rows if row[2].endswith("666")]
     return found
