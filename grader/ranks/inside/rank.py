@@ -119,7 +119,7 @@ def _work(job: Job, rank: int, plumbing: Plumbing, report: Report, scratch: str)
         raise _Ended  # the leader is gone
     if job.group == "ready":
         with _reported(report, job.submission, "rendezvous"):
-            rendezvous.join(os.path.join(job.run_folder, "meeting"), rank, job.world_size)
+            _store = rendezvous.join(job.run_folder, rank, job.world_size)
     elif job.group == "learner":
         rendezvous.use_hosted_store(job.master_port, report)
 

@@ -1,6 +1,6 @@
 """How ranks find each other without ever colliding with another grading.
 
-The harness's own group meets in a file on a fresh path. When the learner's code does
+The harness's own group meets in files in a fresh folder. When the learner's code does
 the rendezvous, its TCP store is served by a process of the harness, on a port that the
 kernel chose, and every rank of the run becomes a client of it: two gradings side by
 side cannot want the same port. `docs/decisions` has the measurements.
@@ -15,9 +15,10 @@ import sys
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from torch._C._distributed_c10d import FileStore, TCPStore
+from torch._C._distributed_c10d import TCPStore
 from torch.distributed import barrier, init_process_group
 
+from grader.ranks.inside.meeting import MeetingStore
 from grader.ranks.inside.report import Report
 
 GROUP_TIMEOUT = timedelta(minutes=30)
@@ -25,12 +26,16 @@ GROUP_TIMEOUT = timedelta(minutes=30)
 ADDRESS = "127.0.0.1"
 
 
-def join(path: str, rank: int, world_size: int) -> None:
-    """Make this process `rank` of the default Gloo group that meets in the file `path`."""
-    store = FileStore(path, world_size)
+def join(folder: str, rank: int, world_size: int) -> MeetingStore:
+    """Make this process `rank` of the default Gloo group that meets in `folder`.
+
+    Gives the store, which has to live as long as the group.
+    """
+    store = MeetingStore(folder, rank, world_size)
     init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=GROUP_TIMEOUT)
     # Gloo connects lazily; without this a fast rank may use a pair that is not there yet.
     barrier()
+    return store
 
 
 def serve(port_fd: int) -> NoReturn:

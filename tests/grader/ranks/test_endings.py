@@ -198,7 +198,9 @@ def test_ranks_that_are_done_stay_until_all_are(run) -> None:
 
 def test_a_harness_rendezvous_that_cannot_be_made_is_nobodys_verdict(run) -> None:
     # The same name for the same thing: the meeting file is there already, and is a folder.
-    sabotage = "import os, pathlib\n(pathlib.Path.cwd().parent / 'meeting').mkdir(exist_ok=True)\n"
+    sabotage = (
+        "import os, pathlib\n(pathlib.Path.cwd().parent / 'meeting-0').mkdir(exist_ok=True)\n"
+    )
     outcome = run("pass", submission=sabotage)
     assert outcome.ending is Ending.FAULT
     assert outcome.retries == 2
