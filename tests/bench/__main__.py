@@ -195,7 +195,7 @@ def whole_gradings(repeat: int) -> list[Figure]:
     note = f"import torch takes {torch_s:.2f} s"
     return [
         Figure("grade lesson48 (solution) / import torch", warm_s / torch_s, "x", 8, note=note),
-        Figure("the very first grading / import torch", cold_s / torch_s, "x", 16,
+        Figure("the very first grading / import torch", cold_s / torch_s, "x", 20,
                note="expected values not made yet"),
     ]  # fmt: skip
 
