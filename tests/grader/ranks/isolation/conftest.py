@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,8 @@ ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "1",
     "GLOO_SOCKET_IFNAME": "lo",
     "PYTHONDONTWRITEBYTECODE": "1",
+    # For a Python that is not this one, too: it has torch where this one has it.
+    "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{Path(pytest.__file__).parents[1]}",
 }
 PLACES = {
     "root": [],
@@ -40,7 +41,7 @@ PLACES = {
 class Sandbox:
     """A zygote of `harness.py`, warm, that makes one run after another."""
 
-    def __init__(self, place: str, command: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, place: str, command: list[str]) -> None:
         self.place = place
         self._folder = tempfile.TemporaryDirectory(prefix="ranklings-test-")
         os.chmod(self._folder.name, 0o777)  # an unprivileged harness writes to it
@@ -49,7 +50,7 @@ class Sandbox:
             [*command[:1], "-s", "-P", str(HARNESS), self._folder.name, *command[1:]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=ENVIRONMENT | environment,
+            env=ENVIRONMENT,
             cwd="/",
             encoding="utf-8",
         )
@@ -96,19 +97,16 @@ def start(place: str) -> Sandbox:
         pytest.skip("these tests were not started by root")
     if not is_root or not ("--uid" in options or place.endswith("for all")):
         options = [option for option in options if option != "--uid"]
-        return Sandbox(place, [sys.executable, *options], {"PYTHONPATH": str(REPOSITORY)})
+        return Sandbox(place, [sys.executable, *options])
     if "--uid" in options:
         options.insert(options.index("--uid") + 1, str(UNPRIVILEGED))
-    executable, environment = readable_python()
-    return Sandbox(place, [executable, *options], environment)
+    return Sandbox(place, [readable_python(), *options])
 
 
-def readable_python() -> tuple[str, dict[str, str]]:
+def readable_python() -> str:
     """A Python that other users can run and that has torch; often root's own is not one."""
-    path = [str(REPOSITORY), sysconfig.get_path("purelib")]
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for executable in (sys.executable, f"/usr/local/bin/{version}", f"/usr/bin/{version}"):
-        environment = {"PYTHONPATH": os.pathsep.join(path)}
         question = "import importlib.util as u; assert u.find_spec('torch'); import grader.ranks"
         try:
             asked = subprocess.run(
@@ -116,7 +114,7 @@ def readable_python() -> tuple[str, dict[str, str]]:
                 user=UNPRIVILEGED,
                 group=UNPRIVILEGED,
                 extra_groups=[],
-                env=ENVIRONMENT | environment,
+                env=ENVIRONMENT,
                 cwd="/",
                 stderr=subprocess.DEVNULL,
                 check=False,
@@ -124,7 +122,7 @@ def readable_python() -> tuple[str, dict[str, str]]:
         except OSError:
             continue
         if asked.returncode == 0:
-            return executable, environment
+            return executable
     pytest.skip("no Python here with torch that an unprivileged user may run")
 
 

@@ -157,7 +157,7 @@ class Outside:
         self.victim.kill()
         self.victim.wait()
         self.victim = subprocess.Popen(
-            [readable_python()[0], "-I", "-S", "-c", VICTIM],
+            [readable_python(), "-I", "-S", "-c", VICTIM],
             stdout=subprocess.PIPE,
             env={"SECRET": SECRET},
             user=user,

@@ -11,7 +11,7 @@ import pytest
 
 from grader.ranks.isolation import layers, uids
 from grader.ranks.isolation.layers import Layer, Support
-from tests.grader.ranks.isolation.conftest import ENVIRONMENT, REPOSITORY, Sandbox
+from tests.grader.ranks.isolation.conftest import ENVIRONMENT, Sandbox
 from tests.grader.ranks.isolation.outside import DAEMON, LEFT, Outside
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="these tests were not started by root")
@@ -21,7 +21,7 @@ def python(code: str) -> str:
     """What a fresh process of this user prints."""
     return subprocess.run(
         [sys.executable, "-s", "-P", "-c", code],
-        env=ENVIRONMENT | {"PYTHONPATH": str(REPOSITORY)},
+        env=ENVIRONMENT,
         capture_output=True,
         check=True,
         encoding="utf-8",
