@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import types
 import warnings
 from dataclasses import dataclass, field
@@ -182,6 +183,7 @@ def _enter_scratch(job: Job, rank: int) -> str:
     os.chdir(scratch)
     os.umask(0o077)
     os.environ.update(TMPDIR=scratch, HOME=scratch)
+    tempfile.tempdir = None  # the zygote's answer is remembered in there
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115

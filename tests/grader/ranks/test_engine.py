@@ -179,6 +179,13 @@ def test_a_rank_sees_nothing_of_the_graders_environment(ask, monkeypatch) -> Non
     assert outcome.ranks[0].values["OMP_NUM_THREADS"] == "1"
 
 
+def test_temporary_files_go_with_the_run(engine, ask) -> None:
+    body = "import tempfile\nfd, path = tempfile.mkstemp()\nreturn {'path': path}"
+    for rank in engine.run(ask(body, 2)).ranks:
+        path = Path(rank.values["path"])
+        assert path.parent.name == f"scratch-{rank.rank}" and not path.exists()
+
+
 def test_a_deadlock_is_proved_within_half_a_second_of_its_birth(engine, ask) -> None:
     for _ in range(5):
         outcome = engine.run(ask("if here.rank == 0: dist.barrier()", 4))
